@@ -1,0 +1,1 @@
+"""The shared side of ephemeral: tools around a fleet of workers."""

@@ -1,0 +1,12 @@
+"""Bounded, observable, self-forgetting work inside one process."""
+
+if __name__.startswith("local."):
+    # The folder is importable from a checkout's root and would load a second copy with a sink registry of its own.
+    raise ImportError("the folder 'local' is no package; write `import ephemeral` (pip install ephemeral-redis)")
+
+from ._errors import CoordinatorCompletedError as CoordinatorCompletedError
+from ._errors import CoordinatorNotCompletedError as CoordinatorNotCompletedError
+from ._errors import EphemeralError as EphemeralError
+from ._errors import NoHealthyProcessorError as NoHealthyProcessorError
+from ._errors import OperationCancelledError as OperationCancelledError
+from ._errors import ProcessingFailedError as ProcessingFailedError

@@ -1,0 +1,94 @@
+"""Every error the library raises, under one base.
+
+Data lives in ``args`` and attributes, the sentence in ``__str__``, so that each error survives pickle.
+"""
+
+from __future__ import annotations
+
+
+
+class EphemeralError(Exception):
+    """Base of all errors of this library; catch it to catch them all."""
+
+
+class CoordinatorCompletedError(EphemeralError):
+    """Work was offered after intake had ended (``complete()``, or the block was left).
+
+    Attributes:
+        name: Which coordinator or ladder refused the item.
+    """
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.name = name
+
+    def __str__(self) -> str:
+        return f"{self.name} has completed and takes no more items; enqueue before complete() and inside its block"
+
+
+class CoordinatorNotCompletedError(EphemeralError):
+    """``drain()`` was called while items may still arrive, so it could never end.
+
+    Attributes:
+        name: Which coordinator was asked.
+    """
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.name = name
+
+    def __str__(self) -> str:
+        return f"{self.name} still takes items, so a drain could never end; call complete() before drain()"
+
+
+class OperationCancelledError(EphemeralError):
+    """The awaited item was cancelled or skipped, so there is no result.
+
+    Attributes:
+        operation_id: The operation that ended so.
+    """
+
+    def __init__(self, operation_id: int) -> None:
+        super().__init__(operation_id)
+        self.operation_id = operation_id
+
+    def __str__(self) -> str:
+        return f"operation {self.operation_id} was cancelled or skipped and has no result; enqueue its item again"
+
+
+class NoHealthyProcessorError(EphemeralError):
+    """A ``call`` found every rung of its group out of service.
+
+    Attributes:
+        group: The group that was asked.
+        retry_at: When the next probe is due, UTC epoch seconds; None if no rung is going to be probed
+            (all are isolated by hand).
+    """
+
+    def __init__(self, group: str, retry_at: float | None) -> None:
+        super().__init__(group, retry_at)
+        self.group = group
+        self.retry_at = retry_at
+
+    def __str__(self) -> str:
+        when = "reset_health() brings one back" if self.retry_at is None else f"retry at {self.retry_at:.3f} (epoch)"
+        return f"no processor of group {self.group!r} is healthy; {when}, or use enqueue() to let the item wait"
+
+
+class ProcessingFailedError(EphemeralError):
+    """A processor said ``False``: the item failed without an exception of its own.
+
+    Attributes:
+        processor: The rung that failed, as its signals name it (``pri1``, ``eu.pri2``).
+        item_id: The item, as its signals name it.
+    """
+
+    def __init__(self, processor: str, item_id: str) -> None:
+        super().__init__(processor, item_id)
+        self.processor = processor
+        self.item_id = item_id
+
+    def __str__(self) -> str:
+        return f"{self.processor} returned False for {self.item_id!r}: the item failed; raise an error there to say why"
+
+
