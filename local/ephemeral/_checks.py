@@ -1,0 +1,50 @@
+"""Checks of arguments: each returns the value it accepts, or raises one error that names the parameter and the value."""
+
+from __future__ import annotations
+
+import math
+from datetime import timedelta
+from typing import Final
+
+Seconds = float | timedelta
+_FOREVER: Final = math.inf
+
+
+def whole_number(name: str, value: object, *, least: int = 1) -> int:
+    """Return *value* if it is an ``int`` of at least *least*.
+
+    Raises:
+        TypeError: Not an ``int`` (``bool`` is none).
+        ValueError: Below *least*.
+    """
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{name} must be a whole number, not {value!r} ({type(value).__name__})")
+    if value < least:
+        raise ValueError(f"{name} must be at least {least}, not {value}")
+    return value
+
+
+def seconds(name: str, value: object, *, zero: bool = False) -> float:
+    """Return a duration as seconds; a ``timedelta`` is accepted.
+
+    Args:
+        name: The parameter, for the message.
+        value: What the caller gave.
+        zero: Whether 0 is allowed.
+
+    Raises:
+        TypeError: Neither a number nor a ``timedelta``.
+        ValueError: Negative, not finite, or 0 where that is not allowed.
+    """
+    if isinstance(value, timedelta):
+        value = value.total_seconds()
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"{name} must be seconds as a number or a timedelta, not {value!r} ({type(value).__name__})")
+    if not 0 <= value < _FOREVER or (value == 0 and not zero):
+        raise ValueError(f"{name} must be {'at least' if zero else 'more than'} 0 seconds and finite, not {value!r}")
+    return float(value)
+
+
+def optional_seconds(name: str, value: object, *, zero: bool = False) -> float | None:
+    """Return a duration as `seconds` does, or None for None."""
+    return None if value is None else seconds(name, value, zero=zero)
