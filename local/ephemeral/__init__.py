@@ -10,3 +10,4 @@ from ._errors import EphemeralError as EphemeralError
 from ._errors import NoHealthyProcessorError as NoHealthyProcessorError
 from ._errors import OperationCancelledError as OperationCancelledError
 from ._errors import ProcessingFailedError as ProcessingFailedError
+from ._health import HealthOptions as HealthOptions
