@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import doctest
 import time
 
 import anyio
@@ -92,3 +93,9 @@ def test_a_deadlock_is_an_error_and_no_hang(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(testing, "_STALL_SECONDS", 0.0)
     with pytest.raises(testing.DeadlockError, match="deadlock"):
         testing.run(lambda: anyio.Event().wait())
+
+
+def test_the_example_in_the_docs_runs() -> None:
+    results = doctest.testmod(testing)
+    assert results.attempted > 0
+    assert results.failed == 0

@@ -3,14 +3,13 @@
 A test that sleeps is slow and still flaky. In virtual time the clock stands while anything can run and jumps to the
 next timer once nothing can, so a test states exact times and gets them:
 
-    import anyio
-    from ephemeral import testing
-
-    async def an_hour() -> float:
-        await anyio.sleep(3600)
-        return anyio.current_time()
-
-    assert testing.run(an_hour) == 3600.0
+    >>> import anyio
+    >>> from ephemeral import testing
+    >>> async def an_hour() -> float:
+    ...     await anyio.sleep(3600)
+    ...     return anyio.current_time()
+    >>> testing.run(an_hour)
+    3600.0
 
 Under pytest with the anyio plugin, one fixture puts every async test there, on a clock of its own:
 
