@@ -1,0 +1,279 @@
+"""What a run looks like: a live board in a terminal, plain lines anywhere else.
+
+Text goes to rich as ``Text`` and never as markup, and through ``printable`` first, so no name can format the board or
+drive the terminal.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, Self, TextIO
+
+from rich.console import ConsoleRenderable, Group
+from rich.live import Live
+from rich.panel import Panel
+from rich.progress_bar import ProgressBar
+from rich.rule import Rule
+from rich.table import Table
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from types import TracebackType
+
+    from rich.console import Console
+
+    from .timeline import Entry
+    from .verdict import Verdict
+
+TIMELINE_ROWS = 9
+SIGNAL_ROWS = 3
+"""With these two a board is 22 rows high, and fits a terminal of 24."""
+
+_STATE_STYLES = {"up": "green", "down": "bold red", "probing": "yellow", "isolated": "magenta"}
+_ENTRY_STYLES = {
+    "service.killed": "bold red",
+    "service": "cyan",
+    "failover.requested": "bold yellow",
+    "failover.restored": "bold green",
+    "failover.exhausted": "bold red",
+    "probe.success": "green",
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rung:
+    """One row of the ladder.
+
+    Attributes:
+        name: For people, such as ``pri1 primary``.
+        state: ``up``, ``down``, ``probing`` or ``isolated``.
+        since: Seconds that it has been so.
+        epoch: Grows with each change of health.
+        failures: That count against it now.
+        running: Items that it is working on.
+        done: Items that it has done.
+        rate: Items done in the last second.
+    """
+
+    name: str
+    state: str
+    since: float
+    epoch: int
+    failures: int
+    running: int
+    done: int
+    rate: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Board:
+    """All that the live view shows at one instant.
+
+    Attributes:
+        elapsed: Seconds of the run.
+        items: Widgets that the whole run sends.
+        sent: Of these, accepted so far.
+        done: Of these, done.
+        waiting: Of these, in line.
+        rungs: The ladder, best first.
+        signals: Names of the last signals, oldest first.
+    """
+
+    elapsed: float
+    items: int
+    sent: int
+    done: int
+    waiting: int
+    rungs: Sequence[Rung]
+    signals: Sequence[str]
+
+
+class View(Protocol):
+    """Where a run shows itself; on the event loop's thread, none of its calls waits."""
+
+    def entry(self, entry: Entry, elapsed: float) -> None:
+        """Show what has just happened, *elapsed* seconds into the run."""
+
+    def board(self, board: Board) -> None:
+        """Show how things stand."""
+
+    def verdict(self, verdict: Verdict) -> None:
+        """Show what the run proved."""
+
+
+class LineView:
+    """One plain line per thing that happened, without control codes: for files, pipes and logs.
+
+    Args:
+        stream: Where the lines go; flushed after each.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def entry(self, entry: Entry, elapsed: float) -> None:
+        """Print the entry."""
+        print(f"{elapsed:7.2f} s  {entry_text(entry)}", file=self._stream, flush=True)
+
+    def board(self, board: Board) -> None:
+        """Print nothing: a board is out of date at once."""
+
+    def verdict(self, verdict: Verdict) -> None:
+        """Print it, a fact a line."""
+        facts = [f"  {label}: {value}" for label, value in verdict_rows(verdict)]
+        print("", verdict_headline(verdict), *facts, sep="\n", file=self._stream, flush=True)
+
+
+class LiveView:
+    """A board that stays in place and is drawn anew again and again; a context manager.
+
+    Args:
+        console: A terminal.
+    """
+
+    def __init__(self, console: Console) -> None:
+        self._entries: list[tuple[float, Entry]] = []
+        # Drawn by board() alone: rich's own refresh runs in a thread, and the ladder is read on the loop's.
+        self._live = Live(console=console, auto_refresh=False)
+
+    def entry(self, entry: Entry, elapsed: float) -> None:
+        """Keep the entry for the boards to come."""
+        self._entries.append((elapsed, entry))
+
+    def board(self, board: Board) -> None:
+        """Draw *board* above the entries so far."""
+        self._live.update(render_board(board, self._entries), refresh=True)
+
+    def verdict(self, verdict: Verdict) -> None:
+        """Print it below the last board."""
+        self._live.console.print(render_verdict(verdict))
+
+    def __enter__(self) -> Self:
+        self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._live.stop()
+
+
+def printable(text: str) -> str:
+    r"""Return *text* with everything that a terminal could take as a command written out, such as ``\x1b``."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+
+
+def entry_text(entry: Entry) -> str:
+    """Return *entry* in one line."""
+    return printable(f"{entry.name}  {entry.detail}".rstrip())
+
+
+def render_board(board: Board, entries: Sequence[tuple[float, Entry]]) -> ConsoleRenderable:
+    """Draw *board* above the newest of *entries*, for 80 columns and more.
+
+    Args:
+        board: How things stand.
+        entries: What happened, each with its seconds into the run, oldest first.
+    """
+    return Panel(
+        Group(
+            _progress(board),
+            Rule("ladder", style="dim"),
+            _ladder(board.rungs),
+            Rule("timeline", style="dim"),
+            _timeline(entries[-TIMELINE_ROWS:]),
+            Rule("last signals", style="dim"),
+            _rows((Text(printable(name), style="dim") for name in board.signals), SIGNAL_ROWS),
+        ),
+        title=Text("ephemeral demo"),
+        subtitle=Text(f"{board.elapsed:.1f} s"),
+        border_style="blue",
+    )
+
+
+def _progress(board: Board) -> ConsoleRenderable:
+    grid = Table.grid(padding=(0, 2), expand=True)
+    grid.add_column(no_wrap=True)
+    grid.add_column(ratio=1)
+    grid.add_column(no_wrap=True)
+    running = sum(rung.running for rung in board.rungs)
+    grid.add_row(
+        Text(f"sent {board.sent} of {board.items}"),
+        ProgressBar(total=board.items, completed=board.done, complete_style="green", finished_style="green"),
+        Text(f"done {board.done}   waiting {board.waiting}   running {running}"),
+    )
+    return grid
+
+
+def _ladder(rungs: Sequence[Rung]) -> ConsoleRenderable:
+    table = Table(box=None, expand=True, pad_edge=False, header_style="dim")
+    table.add_column("rung", no_wrap=True)
+    table.add_column("state", no_wrap=True)
+    for name in ("since", "epoch", "failures", "running", "done", "done/s"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for rung in rungs:
+        table.add_row(
+            Text(printable(rung.name)),
+            Text(f"● {rung.state}", style=_STATE_STYLES.get(rung.state, "")),
+            *(Text(cell) for cell in (f"{rung.since:.1f} s", str(rung.epoch), str(rung.failures), str(rung.running))),
+            *(Text(str(number)) for number in (rung.done, rung.rate)),
+        )
+    return table
+
+
+def _timeline(entries: Sequence[tuple[float, Entry]]) -> ConsoleRenderable:
+    return _rows((_timeline_row(elapsed, entry) for elapsed, entry in entries), TIMELINE_ROWS)
+
+
+def _timeline_row(elapsed: float, entry: Entry) -> Text:
+    kind = entry.name.partition(":")[0]
+    style = _ENTRY_STYLES.get(kind) or _ENTRY_STYLES.get(kind.partition(".")[0], "")
+    return Text.assemble((f"{elapsed:7.2f} s  ", "dim"), (entry_text(entry), style))
+
+
+def _rows(rows: Iterable[Text], height: int) -> ConsoleRenderable:
+    """Stack *rows*, each cut to one line, and fill up to *height*, so that the board never jumps."""
+    lines = list(rows)
+    for line in lines:
+        line.no_wrap, line.overflow = True, "ellipsis"
+    return Group(*lines, *(Text("") for _ in range(height - len(lines))))
+
+
+def render_verdict(verdict: Verdict) -> ConsoleRenderable:
+    """Draw *verdict*, for 80 columns and more."""
+    table = Table.grid(padding=(0, 2))
+    table.add_column(no_wrap=True)
+    table.add_column()
+    for label, value in verdict_rows(verdict):
+        table.add_row(Text(label, style="dim"), Text(value))
+    style = "green" if verdict.holds else "red"
+    return Panel(
+        Group(Text(verdict_headline(verdict), style=f"bold {style}"), table), title=Text("verdict"), border_style=style
+    )
+
+
+def verdict_headline(verdict: Verdict) -> str:
+    """Say in a line what the run proved or did not."""
+    if verdict.holds:
+        return f"NOTHING LOST: all {verdict.sent} widgets are done, the effect of each exactly once"
+    return "IT DID NOT HOLD: " + printable("; ".join(verdict.objections))
+
+
+def verdict_rows(verdict: Verdict) -> list[tuple[str, str]]:
+    """Return what the ledger shows, as (label, value)."""
+    by = ", ".join(f"{count} by the {name}" for name, count in sorted(verdict.done_by.items(), reverse=True))
+    restored = _seconds(verdict.seconds_to_restored)
+    if verdict.seconds_to_listen is not None:
+        restored += f" ({_seconds(verdict.seconds_to_listen)} until it listened)"
+    return [
+        ("widgets sent, done, lost", f"{verdict.sent}, {verdict.done}, {len(verdict.lost)}"),
+        ("done by whom", printable(by) or "nobody"),
+        ("repeats refused", str(verdict.repeats_refused)),
+        ("from its death to the first widget on the backup", _seconds(verdict.seconds_to_backup)),
+        ("from its restart to its being used again", restored),
+    ]
+
+
+def _seconds(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f} s"
