@@ -11,3 +11,9 @@ from ._errors import NoHealthyProcessorError as NoHealthyProcessorError
 from ._errors import OperationCancelledError as OperationCancelledError
 from ._errors import ProcessingFailedError as ProcessingFailedError
 from ._health import HealthOptions as HealthOptions
+from ._ids import next_id as next_id
+from ._listeners import Subscription as Subscription
+from ._patterns import matches_pattern as matches_pattern
+from ._signals import SignalEvent as SignalEvent
+from ._sink import SignalSink as SignalSink
+from ._sink import SinkStatistics as SinkStatistics

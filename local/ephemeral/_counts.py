@@ -1,0 +1,86 @@
+"""Counting by name in O(log n): one index for each question that was asked."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections import deque
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from ._patterns import Matcher
+from ._signals import in_scope, validate_name
+
+CountKind = Literal["prefix", "scope", "exact", "contains"]
+"""How the text of a question is held against a name."""
+
+
+class CountIndex:
+    """The stamps of the entries that match one question, sorted, kept up to date by pulling.
+
+    A raise costs an index nothing; a question pays for what has arrived and left since it was last asked.
+    """
+
+    def __init__(self, kind: CountKind, text: str) -> None:
+        self._matches = _matcher(kind, text)
+        self._forget()
+        self._generation = -1
+        self._next = 0  # the first sequence number not looked at yet
+
+    def follow(self, log: Sequence[tuple[Any, ...] | None], base: int, head: int, generation: int) -> None:
+        """Take in what was appended to *log* and let go of what lies before *head*; start anew after a renumbering."""
+        end = base + len(log)
+        first = base + head
+        if generation != self._generation or self._next < first:
+            self._forget()
+            self._generation = generation
+            self._next = first
+        else:
+            self._let_go(first)
+        if self._next < end:
+            self._take_in(log, base)
+            self._next = end
+
+    def count_since(self, since: float) -> int:
+        """Return how many entries have a stamp of at least *since*."""
+        return len(self._stamps) - bisect_left(self._stamps, since, self._gone)
+
+    def _forget(self) -> None:
+        self._stamps: list[float] = []  # sorted; before _gone all have left
+        self._gone = 0
+        self._arrivals: deque[tuple[int, float]] = deque()  # (sequence, stamp) of the same entries
+
+    def _take_in(self, log: Sequence[tuple[Any, ...] | None], base: int) -> None:
+        matches, stamps, arrivals = self._matches, self._stamps, self._arrivals
+        for sequence, record in enumerate(log[self._next - base :], self._next):
+            if record is not None and matches(record[0]):
+                stamp = record[3]
+                arrivals.append((sequence, stamp))
+                if len(stamps) > self._gone and stamp < stamps[-1]:
+                    insort(stamps, stamp, self._gone)
+                else:
+                    stamps.append(stamp)
+
+    def _let_go(self, first: int) -> None:
+        arrivals, stamps = self._arrivals, self._stamps
+        while arrivals and arrivals[0][0] < first:
+            stamp = arrivals.popleft()[1]
+            if stamps[self._gone] == stamp:
+                self._gone += 1
+            else:
+                del stamps[bisect_left(stamps, stamp, self._gone)]
+        if self._gone * 2 > len(stamps):
+            del stamps[: self._gone]
+            self._gone = 0
+
+
+def _matcher(kind: CountKind, text: str) -> Matcher:
+    if not isinstance(text, str):
+        raise TypeError(f"{kind} must be a str, not {type(text).__name__}")
+    if kind == "prefix":
+        return lambda name: name.startswith(text)
+    if kind == "contains":
+        return lambda name: text in name
+    validate_name(text, "scope" if kind == "scope" else "name")
+    if kind == "exact":
+        return text.__eq__
+    return lambda name: in_scope(name, text)

@@ -1,0 +1,170 @@
+"""Who is told of a signal: the subscriptions of one sink, and the call that harms neither raiser nor neighbour."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import itertools
+import logging
+import threading
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Final, Self
+
+from ._patterns import Matcher, Pattern, compile_pattern
+from ._signals import SignalEvent
+from ._window import Record, event_of
+
+Listener = Callable[[SignalEvent], object]
+"""Called with each event, in the thread that raised it; what it returns is ignored."""
+
+ListenerErrorHandler = Callable[[SignalEvent, BaseException], object]
+"""Called with the event and the error of a listener that raised."""
+
+MAX_NESTING: Final = 64
+
+_logger = logging.getLogger("ephemeral")
+
+
+class _Nesting(threading.local):
+    depth = 0
+
+
+# One for all sinks: listeners that raise back and forth between two sinks nest too.
+_nesting = _Nesting()
+
+
+class Subscription:
+    """One listener's place in a sink; leaving its ``with`` block or calling `close` ends it."""
+
+    def __init__(self, listeners: Listeners, number: int) -> None:
+        self._listeners = listeners
+        self._number = number
+
+    def close(self) -> None:
+        """End the subscription, from the next raise on; callable again, and from any thread. Never blocks for long."""
+        self._listeners.remove(self._number)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()
+
+
+class Listeners:
+    """The listeners of one sink, in the order they subscribed.
+
+    Attributes:
+        current: What a raise calls: (listener, matcher or None for every name). Replaced as a whole, so that a raise
+            under way keeps the one it has.
+        cut: How many deliveries were left out at the nesting bound.
+    """
+
+    def __init__(self, on_error: ListenerErrorHandler | None, now: Callable[[], float]) -> None:
+        self.current: tuple[tuple[Listener, Matcher | None], ...] = ()
+        self.cut = 0
+        self._on_error = on_error
+        self._now = now
+        self._table: dict[int, tuple[Listener, Matcher | None]] = {}
+        self._numbers = itertools.count()
+        self._error_lock = threading.RLock()
+        self._errors = 0
+        self._cut_logged_at = float("-inf")
+        # Reentrant: a finalizer may close its subscription in the middle of another change by the same thread.
+        self._lock = threading.RLock()
+        self._changes = 0
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+    @property
+    def errors(self) -> int:
+        """How often a listener has raised."""
+        return self._errors
+
+    def add(self, listener: Listener, pattern: Pattern | None) -> Subscription:
+        """Add *listener* at the end; raises as ``SignalSink.subscribe`` does."""
+        _require_plain(listener)
+        matches = None if pattern is None else compile_pattern(pattern)
+        number = next(self._numbers)
+        with self._lock:
+            self._table[number] = (listener, matches)
+            self._publish()
+        return Subscription(self, number)
+
+    def remove(self, number: int) -> None:
+        """Remove the listener that was added with *number*, if it is still there."""
+        with self._lock:
+            if self._table.pop(number, None) is not None:
+                self._publish()
+
+    def deliver(self, record: Record) -> None:
+        """Call each listener that wants *record*, in this thread; only a request to end the program comes out."""
+        depth = _nesting.depth
+        if depth >= MAX_NESTING:
+            self._cut_off(record)
+            return
+        _nesting.depth = depth + 1
+        event = None
+        try:
+            for listener, matches in self.current:
+                if matches is None or matches(record[0]):
+                    if event is None:
+                        event = event_of(record)
+                    try:
+                        listener(event)
+                    except (KeyboardInterrupt, SystemExit):
+                        raise
+                    except BaseException as error:  # noqa: BLE001  the contract: whatever a listener raises stays here
+                        self._report(listener, event, error)
+        finally:
+            _nesting.depth = depth
+
+    def _publish(self) -> None:
+        self._changes += 1
+        while True:
+            changes = self._changes
+            self.current = tuple(self._table.values())
+            if changes == self._changes:  # else a finalizer changed the table before the line above was done
+                return
+
+    def _report(self, listener: Listener, event: SignalEvent, error: BaseException) -> None:
+        with self._error_lock:
+            self._errors += 1
+        _logger.error("listener %r raised on signal %r", listener, event.signal, exc_info=error)
+        if self._on_error is None:
+            return
+        try:
+            self._on_error(event, error)
+        except Exception:
+            _logger.exception("on_listener_error raised on signal %r", event.signal)
+
+    def _cut_off(self, record: Record) -> None:
+        with self._error_lock:
+            self.cut += 1
+            now = self._now()
+            is_first = not 0 <= now - self._cut_logged_at < 1
+            if is_first:
+                self._cut_logged_at = now
+        if is_first:
+            _logger.error(
+                "signal %r was raised %d listeners deep: it is stored, its listeners are not called; a listener"
+                " raises what it listens to",
+                record[0],
+                MAX_NESTING,
+            )
+
+
+def _require_plain(listener: Any) -> None:
+    if not callable(listener):
+        raise TypeError(f"listener must be callable, not {listener!r}")
+    function = listener
+    while isinstance(function, functools.partial):
+        function = function.func
+    for candidate in (function, type(function).__call__):
+        if inspect.iscoroutinefunction(candidate) or inspect.isasyncgenfunction(candidate):
+            raise TypeError(
+                f"listener {listener!r} is async, and a signal waits for nobody; read signals in a task instead:"
+                " `async with sink.listen(pattern) as events: async for event in events: ...`"
+            )
