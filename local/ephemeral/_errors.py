@@ -6,7 +6,6 @@ Data lives in ``args`` and attributes, the sentence in ``__str__``, so that each
 from __future__ import annotations
 
 
-
 class EphemeralError(Exception):
     """Base of all errors of this library; catch it to catch them all."""
 
@@ -92,3 +91,16 @@ class ProcessingFailedError(EphemeralError):
         return f"{self.processor} returned False for {self.item_id!r}: the item failed; raise an error there to say why"
 
 
+class BusUnavailableError(EphemeralError):
+    """The bus could not be asked: it is away, or it went away before it answered.
+
+    Attributes:
+        reason: What was seen of it.
+    """
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"the bus is away ({self.reason}); what was raised is kept and sent when it is back"

@@ -1,0 +1,26 @@
+--[[ Puts a decision into the health table if nothing has changed since it was taken.
+
+KEYS  1 health   2 control stream   3 failures of the processor   4 its successes
+ARGV  1 processor   2 origin, 8 bytes   3 version that the decision was taken on; 0: none was there
+      4 cause   5 epoch   6 state, u or d   7 failures   8 record
+Reply {1 if it was put there; server time, us; what is there now: "version:epoch:state:failures:record" or ""}
+
+A version is at least this server's ms, so that it grows on after the data were lost. ]]
+
+local time = redis.call('TIME')
+local now = time[1] * 1000000 + time[2]
+local stored = redis.call('HGET', KEYS[1], ARGV[1]) or ''
+local version, epoch = string.match(stored, '^(%d+):(%d+):')
+version, epoch = version or '0', epoch or '0'
+if version ~= ARGV[3] then
+  return {0, string.format('%.0f', now), stored}
+end
+
+local next_version = string.format('%.0f', math.max(version + 1, math.floor(now / 1000)))
+local value = table.concat({next_version, ARGV[5], ARGV[6], ARGV[7], ARGV[8]}, ':')
+redis.call('HSET', KEYS[1], ARGV[1], value)
+if epoch ~= ARGV[5] or ARGV[4] == 'forgotten' then
+  redis.call('DEL', KEYS[3], KEYS[4])
+end
+redis.call('XADD', KEYS[2], 'MAXLEN', '~', 10000, '*', 'k', ARGV[4], 'o', ARGV[2], 'p', ARGV[1], 'r', value)
+return {1, string.format('%.0f', now), value}

@@ -1,0 +1,220 @@
+"""What joins the sinks of several workers: the seam between a sink, its ladders, and whatever carries their news.
+
+`SignalBackend` is that seam. ``ephemeral_redis`` has one for a fleet, `ephemeral.testing.MemoryBus` gives one to each
+sink of a test. A backend carries three things: signals, counts of them, and the health table with the reports that
+change it. It decides nothing about health: a decision is taken where its news are, by the rules of
+`ephemeral.abc.HealthRules`, and offered to the table as a swap that fails if the table has moved on.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias
+
+from ._errors import BusUnavailableError
+from ._health import Cause, HealthRecord, HealthRules, Lease
+from ._positions import Arrival, Positions
+from ._window import Record as SignalRecord
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from concurrent.futures import Future
+
+__all__ = [
+    "ITEM_SIGNALS",
+    "Arrival",
+    "BusUnavailableError",
+    "Cause",
+    "HealthNews",
+    "HealthRecord",
+    "HealthReport",
+    "HealthRules",
+    "HealthWatcher",
+    "Lease",
+    "NewsKind",
+    "Positions",
+    "SharedRecord",
+    "SignalBackend",
+    "SignalReceiver",
+    "SignalRecord",
+    "Swap",
+    "Swapped",
+]
+
+NewsKind: TypeAlias = Cause | Literal["counted", "forgotten"]
+
+ITEM_SIGNALS = "processing."
+"""Signals whose name begins so are raised for each item of a ladder: counted, but kept apart from all others."""
+
+
+class SharedRecord(NamedTuple):
+    """A row of the health table.
+
+    Attributes:
+        version: Grows with each change of the row; 0: there is no row yet.
+        record: What it says, its times being UTC epoch seconds of the bus.
+    """
+
+    version: int
+    record: HealthRecord
+
+
+class HealthReport(NamedTuple):
+    """How one call ended, as of now.
+
+    Attributes:
+        processor: Who was called.
+        epoch: The table's epoch of it when the call started; 0 for a processor without a row.
+        has_failed: Whether it failed.
+        rules: The caller's rules, by which the bus judges.
+        down_at: Returns the record to put there if the failure is one too many, at the bus's time it is given; its
+            ``failures`` are filled in from the count.
+    """
+
+    processor: str
+    epoch: int
+    has_failed: bool
+    rules: HealthRules
+    down_at: Callable[[float], HealthRecord]
+
+
+class Swap(NamedTuple):
+    """A decision on offer to the table.
+
+    Attributes:
+        cause: Why.
+        expected: Version of the row that it was taken on; 0: there was none.
+        record: The row from then on.
+    """
+
+    cause: NewsKind
+    expected: int
+    record: HealthRecord
+
+
+class Swapped(NamedTuple):
+    """What came of a `Swap`.
+
+    Attributes:
+        is_done: Whether the table took it.
+        current: The row as it is now; None: there is none.
+    """
+
+    is_done: bool
+    current: SharedRecord | None
+
+
+class HealthNews(NamedTuple):
+    """One change of the health table, or of what has been counted.
+
+    Attributes:
+        kind: Why it changed; ``"counted"``: only the count of failures did; ``"forgotten"``: it was dropped by hand.
+        origin: Which worker's doing it was.
+        processor: Whose row it is.
+        row: The row as changed; None for ``"counted"``.
+        failures: How many are counted now.
+    """
+
+    kind: NewsKind
+    origin: str
+    processor: str
+    row: SharedRecord | None
+    failures: int
+
+
+class SignalReceiver(Protocol):
+    """A sink, as its backend sees it. Called on any thread; never blocks, never raises."""
+
+    def receive(self, records: Sequence[SignalRecord]) -> None:
+        """Take signals that other sinks raised, oldest first per origin, each once."""
+        ...
+
+    def missed(self, count: int) -> None:
+        """Learn that so many signals of others will never come."""
+        ...
+
+    def renew_origin(self, origin: str) -> None:
+        """Raise under another origin from now on: this process is a fork."""
+        ...
+
+
+class HealthWatcher(Protocol):
+    """A ladder's store, as the backend sees it. Called on any thread; never blocks, never raises."""
+
+    def table(self, rows: Mapping[str, SharedRecord]) -> None:
+        """Learn the whole table: at first, and whenever the bus is back."""
+        ...
+
+    def news(self, news: HealthNews) -> None:
+        """Learn one change, in the order in which the table took them."""
+        ...
+
+    def lost(self) -> None:
+        """Learn that the bus cannot be reached: whatever is decided now is decided alone."""
+        ...
+
+
+class SignalBackend(ABC):
+    """What one sink shares with the sinks of other workers. A backend belongs to one sink.
+
+    Every method may be called from any thread, returns at once, and raises nothing because of a bus that is slow or
+    away. Futures end with `BusUnavailableError` where the bus would have been needed.
+    """
+
+    @property
+    @abstractmethod
+    def origin(self) -> str:
+        """Who this sink is on the bus: 16 hexadecimal digits, unique, and new after a fork."""
+
+    @property
+    @abstractmethod
+    def is_degraded(self) -> bool:
+        """Whether the bus cannot be reached now, so that only this process's own news are known."""
+
+    @abstractmethod
+    def statistics(self) -> Any:
+        """Return what it has done so far: a frozen dataclass of the backend's own."""
+
+    @abstractmethod
+    def open(self, receiver: SignalReceiver) -> Future[None]:
+        """Begin. The future ends once the bus is reached, or found to be away; with an error if that is not allowed.
+
+        Raises:
+            RuntimeError: It is open already.
+        """
+
+    @abstractmethod
+    def close(self, timeout: float) -> Future[int]:
+        """Send what is left, for at most *timeout* seconds, and end. The future tells how many signals were left."""
+
+    @abstractmethod
+    def publish(self, record: SignalRecord) -> None:
+        """Take one signal for the others; its payload is portable, and stays as it is."""
+
+    @abstractmethod
+    def flush(self) -> Future[None]:
+        """Return a future that ends once the bus has all that was published before; it may be cancelled."""
+
+    @abstractmethod
+    def count(self, scope: str, within: float) -> Future[int]:
+        """Count the signals of all sinks in *scope*, of one or two segments, that are at most *within* seconds old."""
+
+    @abstractmethod
+    def bus_time(self) -> float:
+        """Return the bus's own clock, as far as it is known here: UTC epoch seconds."""
+
+    @abstractmethod
+    def watch(self, watcher: HealthWatcher) -> None:
+        """Tell *watcher* all news of health, beginning with the table if the bus is there, else that it is lost."""
+
+    @abstractmethod
+    def unwatch(self, watcher: HealthWatcher) -> None:
+        """Tell *watcher* nothing more."""
+
+    @abstractmethod
+    def report(self, report: HealthReport) -> None:
+        """Count how a call ended. Kept while the bus is away, bounded, and told with its true age when it is back."""
+
+    @abstractmethod
+    def swap(self, swap: Swap) -> Future[Swapped]:
+        """Offer a decision to the table."""
