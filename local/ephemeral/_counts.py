@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from ._patterns import Matcher
+from ._patterns import Matcher, require_str
 from ._signals import in_scope, validate_name
 
 CountKind = Literal["prefix", "scope", "exact", "contains"]
@@ -74,13 +74,12 @@ class CountIndex:
 
 
 def _matcher(kind: CountKind, text: str) -> Matcher:
-    if not isinstance(text, str):
-        raise TypeError(f"{kind} must be a str, not {type(text).__name__}")
+    text = str.__str__(require_str("text" if kind == "contains" else kind, text))
     if kind == "prefix":
         return lambda name: name.startswith(text)
     if kind == "contains":
         return lambda name: text in name
-    validate_name(text, "scope" if kind == "scope" else "name")
     if kind == "exact":
-        return text.__eq__
+        return validate_name(text).__eq__
+    validate_name(text, "scope")
     return lambda name: in_scope(name, text)

@@ -13,6 +13,7 @@ from typing import Any, Final, Self
 
 from ._patterns import Matcher, Pattern, compile_pattern
 from ._signals import SignalEvent
+from ._turn import reentrant_lock
 from ._window import Record, event_of
 
 Listener = Callable[[SignalEvent], object]
@@ -67,12 +68,13 @@ class Listeners:
         self._on_error = on_error
         self._now = now
         self._table: dict[int, tuple[Listener, Matcher | None]] = {}
+        self._streams: dict[int, Callable[[], None]] = {}  # what ends each, by its number
         self._numbers = itertools.count()
-        self._error_lock = threading.RLock()
+        self._error_lock = reentrant_lock()
         self._errors = 0
         self._cut_logged_at = float("-inf")
         # Reentrant: a finalizer may close its subscription in the middle of another change by the same thread.
-        self._lock = threading.RLock()
+        self._lock = reentrant_lock()
         self._changes = 0
 
     def __len__(self) -> int:
@@ -83,21 +85,33 @@ class Listeners:
         """How often a listener has raised."""
         return self._errors
 
-    def add(self, listener: Listener, pattern: Pattern | None) -> Subscription:
-        """Add *listener* at the end; raises as ``SignalSink.subscribe`` does."""
+    def add(
+        self, listener: Listener, pattern: Pattern | None, *, on_close: Callable[[], None] | None = None
+    ) -> Subscription:
+        """Add *listener* at the end, for `close_streams` to end by *on_close*; raises as ``SignalSink.subscribe``."""
         _require_plain(listener)
         matches = None if pattern is None else compile_pattern(pattern)
         number = next(self._numbers)
         with self._lock:
             self._table[number] = (listener, matches)
+            if on_close is not None:
+                self._streams[number] = on_close
             self._publish()
         return Subscription(self, number)
 
     def remove(self, number: int) -> None:
         """Remove the listener that was added with *number*, if it is still there."""
         with self._lock:
+            self._streams.pop(number, None)
             if self._table.pop(number, None) is not None:
                 self._publish()
+
+    def close_streams(self) -> None:
+        """End the listeners that were added with ``on_close``."""
+        with self._lock:
+            streams = tuple(self._streams.values())
+        for end in streams:
+            end()
 
     def deliver(self, record: Record) -> None:
         """Call each listener that wants *record*, in this thread; only a request to end the program comes out."""

@@ -6,10 +6,10 @@ for once, from the left, which is right because an earlier find leaves more of t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 
-Pattern = str | set[str] | frozenset[str] | list[str] | tuple[str, ...]
+Pattern = str | Iterable[str]
 """One pattern, a comma list of patterns, or a collection of either."""
 
 Matcher = Callable[[str], bool]
@@ -28,12 +28,10 @@ def matches_pattern(name: str, pattern: Pattern) -> bool:
         pattern: For example ``"order.*"``, ``"error.*, rate-limit"`` or ``{"error.*", "rate-limit"}``.
 
     Raises:
-        TypeError: *name* is no ``str``, or *pattern* neither a ``str`` nor a set, list or tuple of them.
+        TypeError: *name* is no ``str``, or *pattern* neither a ``str`` nor a collection of them.
         ValueError: *pattern*, or a part of it, is empty.
     """
-    if not isinstance(name, str):
-        raise TypeError(f"name must be a str, not {type(name).__name__}")
-    return compile_pattern(pattern)(name)
+    return compile_pattern(pattern)(require_str("name", name))
 
 
 def compile_pattern(pattern: Pattern) -> Matcher:
@@ -42,13 +40,27 @@ def compile_pattern(pattern: Pattern) -> Matcher:
     The last 512 patterns are kept compiled.
     """
     if isinstance(pattern, str):
-        return _compile_parts((pattern,))
-    if isinstance(pattern, set | frozenset | list | tuple):
-        for part in pattern:
-            if not isinstance(part, str):
-                raise TypeError(f"a pattern in {type(pattern).__name__} must be a str, not {part!r}")
-        return _compile_parts(tuple(pattern))
-    raise TypeError(f"pattern must be a str or a set, list or tuple of str, not {pattern!r}")
+        return _compile_parts((str.__str__(pattern),))
+    return _compile_parts(_parts(pattern))
+
+
+def require_str(what: str, value: object) -> str:
+    """Return *value* if it is a ``str``.
+
+    Raises:
+        TypeError: It is not; the message says *what* it was to be.
+    """
+    if not isinstance(value, str):
+        raise TypeError(f"{what} must be a str, not {type(value).__name__}: {value!a:.80}")
+    return value
+
+
+def _parts(patterns: Iterable[object]) -> tuple[str, ...]:
+    try:
+        parts = tuple(patterns)
+    except TypeError:
+        raise TypeError(f"pattern must be a str or a collection of str, not {patterns!a:.80}") from None
+    return tuple(str.__str__(require_str("each pattern of a collection", part)) for part in parts)
 
 
 @lru_cache(maxsize=512)

@@ -7,8 +7,9 @@ import time
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple, Protocol, Self
 
+from ._checks import epoch_seconds
 from ._ids import MAX_ID
-from ._patterns import Pattern, compile_pattern
+from ._patterns import Pattern, compile_pattern, require_str
 
 MAX_NAME_BYTES: Final = 512
 
@@ -29,9 +30,7 @@ def validate_name(name: object, what: str = "signal name") -> str:
         TypeError: *name* is no ``str``.
         ValueError: *name* is empty, longer than 512 bytes of UTF-8, or holds a character that is not printable.
     """
-    if not isinstance(name, str):
-        raise TypeError(f"{what} must be a str, not {type(name).__name__}: {_shortened(name)}")
-    name = str.__str__(name)
+    name = str.__str__(require_str(what, name))
     if not name:
         raise ValueError(f"{what} must not be empty")
     if not name.isprintable():
@@ -105,18 +104,19 @@ class SignalEvent(_Fields):
         origin: Which sink raised it; empty for an event that none has raised yet.
 
     Raises:
-        TypeError: A field has the wrong type.
-        ValueError: *signal* is no valid name, *timestamp* is not finite, or *operation_id* is negative or too large.
+        TypeError: *signal*, *operation_id* or *key* has the wrong type.
+        ValueError: *signal* is no valid name, *timestamp* no finite number and no aware ``datetime``, or *operation_id*
+            negative or too large.
     """
 
     __slots__ = ()
 
-    def __new__(
+    def __new__(  # noqa: PLR0917  a tuple is built, pickled and unpacked by position
         cls,
         signal: str,
         operation_id: int = 0,
         key: str | None = None,
-        timestamp: float | None = None,
+        timestamp: float | datetime | None = None,
         payload: Any = None,
         propagation: Propagation | None = None,
         origin: str = "",
@@ -124,7 +124,9 @@ class SignalEvent(_Fields):
         """Check the fields and build the event; a *timestamp* of None means now, by the wall clock."""
         name = validate_name(signal)
         check_context(key, operation_id)
-        stamp = time.time() if timestamp is None else _stamp(timestamp)
+        stamp = time.time() if timestamp is None else epoch_seconds("timestamp", timestamp)
+        if not math.isfinite(stamp):
+            raise ValueError(f"timestamp must be finite, not {timestamp!r}: the event would never age, or at once")
         return super().__new__(cls, name, operation_id, key, stamp, payload, propagation, origin)
 
     @property
@@ -167,14 +169,6 @@ class SignalEvent(_Fields):
             if value is not default and value != default
         ]
         return f"<SignalEvent {' '.join(fields)} at {self.at.isoformat(timespec='milliseconds')}>"
-
-
-def _stamp(value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise TypeError(f"timestamp must be UTC epoch seconds, not {type(value).__name__}: {_shortened(value)}")
-    if not math.isfinite(value):
-        raise ValueError(f"timestamp must be finite UTC epoch seconds, not {value!r}")
-    return float(value)
 
 
 def _shortened(value: object) -> str:

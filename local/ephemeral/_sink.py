@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from itertools import repeat, starmap
 from types import TracebackType
 from typing import Any, Final, Self, overload
@@ -15,13 +17,12 @@ from ._checks import seconds, whole_number
 from ._counts import CountKind
 from ._ids import next_id
 from ._listeners import Listener, ListenerErrorHandler, Listeners, Subscription
-from ._patterns import Pattern, compile_pattern
+from ._patterns import Pattern, compile_pattern, require_str
+from ._questions import Predicate, SignalQuestions
 from ._signals import SignalEvent, check_context, known_names, validate_name
+from ._streams import SignalStream, wait_for_signal
 from ._turn import Turn
 from ._window import Record, Window
-
-Predicate = Callable[[SignalEvent], bool]
-"""Tells whether an event is meant; runs outside the sink's lock, in the caller's thread."""
 
 # Arrivals that may wait to be sorted in, at least: a small window must not be trimmed at every other raise.
 _MIN_PENDING: Final = 1024
@@ -36,7 +37,7 @@ class SinkStatistics:
         live: Signals in the window now.
         cleared: Signals taken out by a clear.
         forgotten: Signals that left by age or capacity.
-        listeners: Open subscriptions, open ``listen`` blocks included.
+        listeners: Open subscriptions, `SignalSink.listen` blocks included.
         listener_errors: How often a listener raised.
         deliveries_cut: How often listeners were not called, because raises had nested 64 deep.
     """
@@ -50,11 +51,13 @@ class SinkStatistics:
     deliveries_cut: int
 
 
-class SignalSink:
+class SignalSink(SignalQuestions):
     """A bounded window of the signals raised last.
 
     Usable bare, or as a ``with`` or ``async with`` block, whose end ends the `listen` streams. Every method may be
-    called from any thread. Bounds are exact at every query, in a busy sink and in a silent one.
+    called from any thread. Bounds are exact at every query, in a busy sink and in a silent one. A query that waits for
+    another thread waits microseconds; a signal handler or finalizer that interrupted one in its own thread gets a
+    ``RuntimeError`` from it (raising is always possible there).
 
     Args:
         max_capacity: Most signals it keeps, at least 1; the oldest arrivals go first.
@@ -92,7 +95,6 @@ class SignalSink:
     ) -> None:
         self._clock = time.monotonic if clock is None else clock
         self._offset = time.time() - time.monotonic() if clock is None else 0.0
-        self._origin = f"{next_id():016x}"
         # Arrivals that no query has asked for yet. Appending is atomic and takes no lock, which would make four
         # threads 19 times slower. No maxlen: it would lose arrivals uncounted, and a resize those under way.
         self._pending: deque[Record] = deque()
@@ -102,6 +104,8 @@ class SignalSink:
         self._pending_limit = max(_MIN_PENDING, max_capacity)
         self._listeners = Listeners(on_listener_error, self.now)
         self._is_open = False
+        self._renew_origin()
+        _sinks.add(self)
 
     # Raising
 
@@ -117,7 +121,7 @@ class SignalSink:
         """Store a signal, then call its listeners, in this thread and in the order they subscribed.
 
         Takes no lock and never blocks, so it may be called from any thread, a signal handler or a finalizer; the time
-        is what the listeners take. The stored event, and every listener, get *payload* itself: do not change it.
+        is what the listeners take. Every listener and query gets *payload* itself: do not change it afterwards.
 
         Args:
             signal: The name; or an event, which keeps its stamp, and its origin if it has one.
@@ -126,38 +130,42 @@ class SignalSink:
             payload: Any object.
 
         Raises:
-            TypeError: The name, *key* or *operation_id* has the wrong type.
-            ValueError: The name is empty, longer than 512 bytes of UTF-8 or not printable; *operation_id* or the
-                event's stamp is out of range.
+            TypeError: The name, *key* or *operation_id* has the wrong type, or something was given beside an event.
+            ValueError: The name is empty, longer than 512 bytes of UTF-8 or not printable, or *operation_id* is out of
+                range.
         """
         try:
-            name = known_names.get(signal)  # type: ignore[arg-type]  # an event is no known name either
+            name = known_names.get(signal)  # type: ignore[arg-type]  # an event is no known name
         except TypeError:  # an event with an unhashable payload
             name = None
         if name is None:
             if isinstance(signal, SignalEvent):
-                self._raise_event(signal, key, operation_id, payload)
+                if key is not None or operation_id != 0 or payload is not None:
+                    raise TypeError("an event has its own key, operation_id and payload; pass the event alone")
+                self._accept(signal)
                 return
             name = validate_name(signal)
         if key is not None or operation_id != 0:
             check_context(key, operation_id)
-        pending = self._pending
+        # As in _accept, written out: a call more would cost a sixth of the raise.
         record = (name, operation_id, key, self._clock() + self._offset, payload, None, self._origin)
+        pending = self._pending
         pending.append(record)
         if len(pending) > self._pending_limit:
             self._relieve()
         if self._listeners.current:
             self._listeners.deliver(record)
 
-    def _raise_event(self, event: SignalEvent, key: object, operation_id: object, payload: object) -> None:
-        if key is not None or operation_id != 0 or payload is not None:
-            raise TypeError("an event has its own key, operation_id and payload; pass the event alone")
-        event = SignalEvent(*event[:6], origin=event.origin or self._origin)
+    def _accept(self, event: SignalEvent) -> None:
+        # Checked again: whoever changed a copy with _replace() went around the checks.
+        event = SignalEvent(*event[:6], event.origin or self._origin)
         self._pending.append(event)
         if len(self._pending) > self._pending_limit:
             self._relieve()
         if self._listeners.current:
             self._listeners.deliver(event)
+
+    # Listening
 
     def subscribe(self, listener: Listener, pattern: Pattern | None = None) -> Subscription:
         """Have *listener* called with each event raised from now on.
@@ -177,39 +185,44 @@ class SignalSink:
         """
         return self._listeners.add(listener, pattern)
 
-    # Asking
+    def listen(self, pattern: Pattern | None = None, buffer: int = 1000) -> SignalStream:
+        """Return a stream of the signals raised while its block is open.
+
+            async with sink.listen("order.*") as events:
+                async for event in events: ...
+
+        Args:
+            pattern: Which names; None for all.
+            buffer: How many may wait for the reader, at least 1. Beyond that the oldest are lost, and counted in
+                ``events.dropped``.
+
+        Raises:
+            TypeError: *pattern* has the wrong type.
+            ValueError: *pattern* has an empty part, or *buffer* is below 1.
+        """
+        return SignalStream(self._listeners, pattern, buffer)
+
+    async def wait_for(self, pattern: Pattern, timeout: float | timedelta | None = None) -> SignalEvent:
+        """Wait for the first signal raised from now on whose name matches, and return it.
+
+        What is in the window already does not count: ask `sense` for that. Always a cancellation point.
+
+        Args:
+            pattern: Which names.
+            timeout: Seconds to wait at most, 0 or more; None: for ever.
+
+        Raises:
+            TimeoutError: Nothing matched in time.
+            TypeError: *pattern* has the wrong type.
+            ValueError: *pattern* has an empty part, or *timeout* is negative or not finite.
+        """
+        return await wait_for_signal(self._listeners, pattern, timeout)
+
+    # Asking, beside what SignalQuestions has
 
     def now(self) -> float:
         """Return the sink's time, UTC epoch seconds, as stamps are made from it."""
         return self._clock() + self._offset
-
-    def sense(self, which: Pattern | Predicate | None = None) -> list[SignalEvent]:
-        """Return the live signals that match, oldest arrival first.
-
-        Args:
-            which: A pattern of names, or a function of the event; None for all.
-
-        Raises:
-            TypeError: *which* is neither.
-            ValueError: A pattern has an empty part.
-        """
-        if which is None:
-            return self._events()
-        return list(filter(_predicate(which), self._events()))
-
-    def detect(self, which: str | Predicate) -> bool:
-        """Whether a live signal has exactly this name, or satisfies a predicate.
-
-        A ``*`` in the name is a character like any other. A name costs O(log n) plus what arrived since it was last
-        asked for; a predicate runs over the window, newest first.
-
-        Raises:
-            TypeError: *which* is neither a name nor callable.
-            ValueError: The name is none a signal could have.
-        """
-        if callable(which):
-            return any(map(which, reversed(self._events())))
-        return self._count("exact", which, None, None) > 0
 
     def __len__(self) -> int:
         now = self.now()
@@ -221,59 +234,12 @@ class SignalSink:
         """Say True, an empty sink too: ``sink or SignalSink()`` must not replace it."""
         return True
 
-    def count_recent_by_prefix(
-        self, prefix: str, *, since: float | datetime | None = None, within: float | timedelta | None = None
-    ) -> int:
-        """Return how many live signals have a name that starts with *prefix*, a plain string.
-
-        The other counts take the same times and cost the same: O(log n) plus what arrived since the same question was
-        last asked, for the 256 questions asked last.
-
-        Args:
-            prefix: The text; ``x:pri1`` also counts ``x:pri10`` (see `count_recent_in_scope`), ``""`` counts all.
-            since: Epoch seconds or an aware ``datetime``; a stamp equal to it counts.
-            within: Seconds (or a ``timedelta``) back from now. Neither: the whole window.
-
-        Raises:
-            TypeError: *prefix* is no ``str``, both times are given, or one has the wrong type.
-            ValueError: *since* is a naive ``datetime`` or not a number, or *within* negative.
-        """
-        return self._count("prefix", prefix, since, within)
-
-    def count_recent_in_scope(
-        self, scope: str, *, since: float | datetime | None = None, within: float | timedelta | None = None
-    ) -> int:
-        """Return how many live signals lie in *scope*: have that name, or continue it with ``:``.
-
-        Times, cost and errors as in `count_recent_by_prefix`; a *scope* no signal could have is a ``ValueError``.
-        """
-        return self._count("scope", scope, since, within)
-
-    def count_recent_exact(
-        self, name: str, *, since: float | datetime | None = None, within: float | timedelta | None = None
-    ) -> int:
-        """Return how many live signals are called exactly *name*.
-
-        Times, cost and errors as in `count_recent_by_prefix`; a *name* no signal could have is a ``ValueError``.
-        """
-        return self._count("exact", name, since, within)
-
-    def count_recent_by_contains(
-        self, text: str, *, since: float | datetime | None = None, within: float | timedelta | None = None
-    ) -> int:
-        """Return how many live signals have *text* somewhere in their name.
-
-        Times, cost and errors as in `count_recent_by_prefix`.
-        """
-        return self._count("contains", text, since, within)
-
     def statistics(self) -> SinkStatistics:
-        """Return the counters, all of one instant."""
+        """Return the counters; those of the window are of one instant."""
         now = self.now()
         with self._turn:
             self._settle(now)
-            live, cleared = len(self._window), self._window.removed
-            raised = self._drained
+            live, cleared, raised = len(self._window), self._window.removed, self._drained
         return SinkStatistics(
             raised=raised,
             live=live,
@@ -283,6 +249,69 @@ class SignalSink:
             listener_errors=self._listeners.errors,
             deliveries_cut=self._listeners.cut,
         )
+
+    # Clearing
+
+    def clear(self) -> int:
+        """Empty the window and return how many signals that removed.
+
+        If any, ``sink.cleared`` is raised afterwards, with the number as its key.
+        """
+        count = self._remove(None)
+        if count:
+            self.raise_signal("sink.cleared", str(count))
+        return count
+
+    def clear_pattern(self, pattern: Pattern) -> int:
+        """Remove the live signals whose name matches and return how many.
+
+        If any, ``sink.cleared.pattern`` is raised afterwards, with the key ``"{pattern}:{number}"`` (a collection of
+        patterns is written as a comma list, sorted).
+
+        Raises:
+            TypeError: *pattern* has the wrong type.
+            ValueError: *pattern* has an empty part.
+        """
+        pattern = pattern if isinstance(pattern, str) else frozenset(pattern)
+        matches = compile_pattern(pattern)
+        count = self._remove(lambda event: matches(event.signal))
+        if count:
+            text = pattern if isinstance(pattern, str) else ", ".join(sorted(pattern))
+            self.raise_signal("sink.cleared.pattern", f"{text}:{count}")
+        return count
+
+    def clear_matching(self, predicate: Predicate) -> int:
+        """Remove the live signals that satisfy *predicate* and return how many; what it raises comes out.
+
+        Raises:
+            TypeError: *predicate* is not callable.
+        """
+        if not callable(predicate):
+            raise TypeError(f"predicate must be a function of an event, not {predicate!r}; patterns: clear_pattern()")
+        return self._remove(predicate)
+
+    def clear_operation(self, operation_id: int) -> int:
+        """Remove the live signals of one operation and return how many.
+
+        Raises:
+            TypeError: *operation_id* is no ``int``.
+            ValueError: *operation_id* is 0 (no operation), negative or too large.
+        """
+        check_context(None, operation_id)
+        if operation_id == 0:
+            raise ValueError("operation_id 0 means no operation; clear_matching() removes such signals")
+        return self._remove(lambda event: event.operation_id == operation_id)
+
+    def clear_key(self, key: str) -> int:
+        """Remove the live signals with exactly this key and return how many.
+
+        Raises:
+            TypeError: *key* is no ``str``.
+            ValueError: *key* is empty.
+        """
+        if not require_str("key", key):
+            raise ValueError("key must not be empty; clear_matching() removes signals without one")
+        return self._remove(lambda event: event.key == key)
 
     # Bounds and blocks
 
@@ -296,14 +325,31 @@ class SignalSink:
         """Seconds it keeps a signal."""
         return self._window.max_age
 
+    def update_window_size(self, max_capacity: int | None = None, max_age: float | timedelta | None = None) -> None:
+        """Change the bounds, at once and both or neither; None keeps one. What falls out of smaller ones is gone.
+
+        Raises:
+            ValueError: *max_capacity* is below 1 or no ``int``, or *max_age* no positive number of seconds.
+        """
+        capacity = None if max_capacity is None else whole_number("max_capacity", max_capacity)
+        age = None if max_age is None else seconds("max_age", max_age)
+        now = self.now()
+        with self._turn:
+            self._settle(now)  # by the bounds under which they arrived
+            self._window.max_capacity = self._window.max_capacity if capacity is None else capacity
+            self._window.max_age = self._window.max_age if age is None else age
+            self._pending_limit = max(_MIN_PENDING, self._window.max_capacity)
+            self._settle(now)
+
     def __enter__(self) -> Self:
         if self._is_open:
-            raise RuntimeError("the sink is open already; one block at a time")
+            raise RuntimeError("the sink is open already: it has one block at a time")
         self._is_open = True
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self._is_open = False
+        self._listeners.close_streams()
 
     async def __aenter__(self) -> Self:
         return self.__enter__()
@@ -314,7 +360,7 @@ class SignalSink:
         self.__exit__(kind, error, tb)
 
     def __repr__(self) -> str:
-        return f"<SignalSink {len(self)} of {self.max_capacity} signals, {self.max_age:g} s, origin {self._origin}>"
+        return f"<SignalSink {self._origin}: {len(self)} of {self.max_capacity} signals, {self.max_age:g} s>"
 
     # Inside
 
@@ -342,43 +388,29 @@ class SignalSink:
             self._settle(now)
             return self._window.events()
 
-    def _count(
-        self, kind: CountKind, text: str, since: float | datetime | None, within: float | timedelta | None
-    ) -> int:
+    def _count(self, kind: CountKind, text: str, since: float) -> int:
         now = self.now()
-        bound = _lower_bound(since, within, now)
         with self._turn:
             self._settle(now)
-            return self._window.count(kind, text, bound)
+            return self._window.count(kind, text, since)
 
-    def _remove(self, which: Predicate) -> int:
-        """Take the live signals that satisfy *which* out of the window, without a signal; return how many."""
-        doomed = list(filter(which, self._events()))  # held until the end: an id() stays theirs as long as they live
+    def _remove(self, which: Predicate | None) -> int:
+        """Take the live signals that satisfy *which* (None: all) out of the window and return how many."""
+        # Held until the end: an id() stays theirs as long as they live.
+        doomed = self._events() if which is None else list(filter(which, self._events()))
         with self._turn:
             return self._window.remove(set(map(id, doomed))) if doomed else 0
 
+    def _renew_origin(self) -> None:
+        self._origin = f"{next_id():016x}"
 
-def _predicate(which: Pattern | Predicate) -> Predicate:
-    if callable(which):
-        return which
-    matches = compile_pattern(which)
-    return lambda event: matches(event.signal)
+    @staticmethod
+    def _renew_origins() -> None:
+        for sink in list(_sinks):
+            sink._renew_origin()  # noqa: SLF001  its own class
 
 
-def _lower_bound(since: float | datetime | None, within: float | timedelta | None, now: float) -> float:
-    """Return the lowest stamp that counts."""
-    if since is None and within is None:
-        return float("-inf")
-    if within is not None:
-        if since is not None:
-            raise TypeError("pass since or within, not both")
-        return now - seconds("within", within, zero=True)
-    if isinstance(since, datetime):
-        if since.tzinfo is None:
-            raise ValueError(f"since must be an aware datetime, not {since!r}; write datetime.now(UTC)")
-        return since.astimezone(UTC).timestamp()
-    if isinstance(since, bool) or not isinstance(since, int | float):
-        raise TypeError(f"since must be epoch seconds or an aware datetime, not {since!r}")
-    if since != since:  # noqa: PLR0124  only NaN differs from itself
-        raise ValueError("since must be a number of epoch seconds, not NaN")
-    return float(since)
+_sinks: weakref.WeakSet[SignalSink] = weakref.WeakSet()
+
+if hasattr(os, "register_at_fork"):  # a forked sink is another one; after _ids, whose new start it needs
+    os.register_at_fork(after_in_child=SignalSink._renew_origins)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  its own module

@@ -1,9 +1,26 @@
-"""A lock for short sections that interrupts the one mistake a lock makes silently: waiting for itself."""
+"""Locks for short sections that neither wait for themselves nor survive a fork in the wrong hands."""
 
 from __future__ import annotations
 
+import os
 import threading
+import weakref
 from types import TracebackType
+from typing import Any
+
+_locks: weakref.WeakSet[Any] = weakref.WeakSet()
+_held_for_fork: list[Any] = []
+
+
+def reentrant_lock() -> Any:
+    """Return a ``threading.RLock`` that no other thread holds in a forked child.
+
+    The thread that held it would not exist there, so nobody could ever release it, and what it guards would stay half
+    done: a fork waits for such locks. Nobody may take a second one while holding one.
+    """
+    lock = threading.RLock()
+    _locks.add(lock)
+    return lock
 
 
 class Turn:
@@ -16,7 +33,7 @@ class Turn:
     __slots__ = ("_is_taken", "_lock")
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()
+        self._lock = reentrant_lock()
         self._is_taken = False
 
     def __enter__(self) -> None:
@@ -24,14 +41,13 @@ class Turn:
         if self._is_taken:
             self._lock.release()
             raise RuntimeError(
-                "a signal handler or finalizer asked a sink whose state it had interrupted its own thread in changing;"
-                " raise a signal there, and ask from a listener in another thread"
+                "a signal handler or finalizer asked a sink that its own thread was just asking, which could only wait"
+                " for itself; raise a signal there and ask elsewhere"
             )
         self._is_taken = True
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        self._is_taken = False
-        self._lock.release()
+        self.give_back()
 
     def try_take(self) -> bool:
         """Take the turn if nobody has it, this thread included; never waits. Then `give_back` is due."""
@@ -44,6 +60,21 @@ class Turn:
         return True
 
     def give_back(self) -> None:
-        """End a turn that `try_take` began."""
+        """End a turn."""
         self._is_taken = False
         self._lock.release()
+
+
+def _hold_all() -> None:
+    for lock in list(_locks):
+        lock.acquire()
+        _held_for_fork.append(lock)
+
+
+def _release_all() -> None:
+    while _held_for_fork:
+        _held_for_fork.pop().release()
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows, which cannot fork
+    os.register_at_fork(before=_hold_all, after_in_parent=_release_all, after_in_child=_release_all)

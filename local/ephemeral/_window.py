@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import heapq
 from collections import OrderedDict
+from collections.abc import Callable
 from typing import Any, Final
 
 from ._counts import CountIndex, CountKind
@@ -19,12 +20,12 @@ Record = tuple[str, int, str | None, float, Any, Propagation | None, str]
 
 MAX_INDEXES: Final = 256
 
-_new_event: Final = tuple.__new__
+_new: Final[Callable[[type[SignalEvent], Record], SignalEvent]] = tuple.__new__  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]  typeshed leaves its elements open
 
 
 def event_of(record: Record) -> SignalEvent:
     """Return *record* as the event it holds; its fields were checked when it was raised."""
-    return record if record.__class__ is SignalEvent else _new_event(SignalEvent, record)  # type: ignore[return-value]  # both arms are one
+    return record if isinstance(record, SignalEvent) else _new(SignalEvent, record)
 
 
 class Window:
@@ -59,7 +60,7 @@ class Window:
 
     def add(self, records: list[Record]) -> None:
         """Append *records*; the bounds hold again after `trim`."""
-        sequence = self._base + len(self._log)
+        first = self._base + len(self._log)
         self._log += records
         self._live += len(records)
         stamps = [record[3] for record in records]
@@ -67,14 +68,14 @@ class Window:
         if stamps and stamps[0] >= self._newest and sorted(stamps) == stamps:
             self._newest = stamps[-1]
             return
-        for sequence, stamp in enumerate(stamps, sequence):
+        for sequence, stamp in enumerate(stamps, first):
             if stamp >= self._newest:
                 self._newest = stamp
             else:
                 heapq.heappush(self._stragglers, (stamp, sequence))
 
     def trim(self, now: float) -> None:
-        """Forget what is older than ``max_age`` at *now*, wherever it stands, then the oldest arrivals over capacity."""
+        """Forget what is older than ``max_age`` at *now*, wherever it stands, then the oldest over capacity."""
         self._cut = now - self.max_age
         self._expire(self._cut)
         excess = self._live - self.max_capacity
