@@ -4,6 +4,7 @@ if __name__.startswith("local."):
     # The folder is importable from a checkout's root and would load a second copy with a sink registry of its own.
     raise ImportError("the folder 'local' is no package; write `import ephemeral` (pip install ephemeral-redis)")
 
+from ._coordinator import CoordinatorStatistics as CoordinatorStatistics
 from ._errors import CoordinatorCompletedError as CoordinatorCompletedError
 from ._errors import CoordinatorNotCompletedError as CoordinatorNotCompletedError
 from ._errors import EphemeralError as EphemeralError
@@ -13,7 +14,17 @@ from ._errors import ProcessingFailedError as ProcessingFailedError
 from ._health import HealthOptions as HealthOptions
 from ._ids import next_id as next_id
 from ._listeners import Subscription as Subscription
+from ._operations import EphemeralOperationSnapshot as EphemeralOperationSnapshot
+from ._operations import Operation as Operation
+from ._operations import current_operation as current_operation
+from ._options import EphemeralOptions as EphemeralOptions
 from ._patterns import matches_pattern as matches_pattern
+from ._priority_processor import GroupStatistics as GroupStatistics
+from ._priority_processor import PriorityProcessorAtom as PriorityProcessorAtom
+from ._priority_processor import ProcessorHealth as ProcessorHealth
+from ._questions import OperationSignalSummary as OperationSignalSummary
 from ._signals import SignalEvent as SignalEvent
 from ._sink import SignalSink as SignalSink
 from ._sink import SinkStatistics as SinkStatistics
+from ._streams import SignalStream as SignalStream
+from ._work import EphemeralWorkCoordinator as EphemeralWorkCoordinator

@@ -1,9 +1,9 @@
-"""Checks of arguments: each returns the value it accepts, or raises one error that names the parameter and the value."""
+"""Checks of arguments: each returns the value it accepts, or raises one ValueError that names parameter and value."""
 
 from __future__ import annotations
 
 import math
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
 Seconds = float | timedelta
@@ -14,11 +14,10 @@ def whole_number(name: str, value: object, *, least: int = 1) -> int:
     """Return *value* if it is an ``int`` of at least *least*.
 
     Raises:
-        TypeError: Not an ``int`` (``bool`` is none).
-        ValueError: Below *least*.
+        ValueError: Not an ``int`` (``bool`` is none), or below *least*.
     """
     if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"{name} must be a whole number, not {value!r} ({type(value).__name__})")
+        raise ValueError(f"{name} must be a whole number, not {value!r} ({type(value).__name__})")  # noqa: TRY004  the contract: any bad option value is a ValueError
     if value < least:
         raise ValueError(f"{name} must be at least {least}, not {value}")
     return value
@@ -33,13 +32,12 @@ def seconds(name: str, value: object, *, zero: bool = False) -> float:
         zero: Whether 0 is allowed.
 
     Raises:
-        TypeError: Neither a number nor a ``timedelta``.
-        ValueError: Negative, not finite, or 0 where that is not allowed.
+        ValueError: Neither a number nor a ``timedelta``, negative, not finite, or 0 where that is not allowed.
     """
     if isinstance(value, timedelta):
         value = value.total_seconds()
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise TypeError(f"{name} must be seconds as a number or a timedelta, not {value!r} ({type(value).__name__})")
+        raise ValueError(f"{name} must be seconds as a number or a timedelta, not {value!r} ({type(value).__name__})")  # noqa: TRY004  as above
     if not 0 <= value < _FOREVER or (value == 0 and not zero):
         raise ValueError(f"{name} must be {'at least' if zero else 'more than'} 0 seconds and finite, not {value!r}")
     return float(value)
@@ -48,3 +46,18 @@ def seconds(name: str, value: object, *, zero: bool = False) -> float:
 def optional_seconds(name: str, value: object, *, zero: bool = False) -> float | None:
     """Return a duration as `seconds` does, or None for None."""
     return None if value is None else seconds(name, value, zero=zero)
+
+
+def epoch_seconds(name: str, value: object) -> float:
+    """Return a point in time as UTC epoch seconds; an aware ``datetime`` is accepted.
+
+    Raises:
+        ValueError: A naive ``datetime``, not a number, or NaN.
+    """
+    if isinstance(value, datetime):
+        if value.tzinfo is None:
+            raise ValueError(f"{name} must be an aware datetime, not {value!r}; write datetime.now(UTC)")
+        return value.timestamp()
+    if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
+        raise ValueError(f"{name} must be epoch seconds or an aware datetime, not {value!r}")
+    return float(value)

@@ -50,15 +50,15 @@ def current_loop() -> Loop:
     return Loop(trio.lowlevel.current_clock().current_time, _TrioWake(native), threading.get_ident())
 
 
+@dataclass(frozen=True, slots=True)
 class _TrioWake:
     """trio's own call, with asyncio's exception once the loop has ended."""
 
-    def __init__(self, token: Any) -> None:
-        self._token = token
+    token: Any
 
     def __call__(self, function: Callable[[], object]) -> None:
         trio: Any = sys.modules["trio"]
         try:
-            self._token.run_sync_soon(function)
+            self.token.run_sync_soon(function)
         except trio.RunFinishedError as error:
             raise RuntimeError("the event loop has ended") from error

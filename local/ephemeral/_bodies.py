@@ -1,0 +1,178 @@
+"""Running a user's function for one item: async functions stepped in the item's own context, plain ones in threads.
+
+A long-lived worker task runs many items, each in the context of its enqueuer. A task has one context for life, so the
+coroutine of an item is stepped by hand: `start` takes its first step, and only a coroutine that really waits is
+awaited through `resume`. A body that never waits thus costs neither a task nor a trip through the event loop.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import logging
+import math
+import types
+from collections.abc import Callable, Coroutine, Generator
+from contextvars import Context
+from typing import Any, Final, TypeVar, cast
+
+import anyio
+import anyio.to_thread
+
+from ._loops import current_loop
+
+R = TypeVar("R")
+
+_log: Final = logging.getLogger("ephemeral")
+
+
+def is_async_function(function: Callable[..., object]) -> bool:
+    """Whether *function* makes a coroutine: ``async def``, a partial of one, an object with async ``__call__``."""
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004  the method itself is asked for, not whether there is one
+
+
+def require_plain(name: str, callback: Callable[..., object] | None, *, instead: str = "a plain function") -> None:
+    """Refuse a callback that would make a coroutine nobody awaits.
+
+    Raises:
+        TypeError: *callback* is ``async def`` or not callable; the message names the parameter and *instead*.
+    """
+    if callback is None:
+        return
+    if not callable(callback):
+        raise TypeError(f"{name} must be callable, not {callback!r}")
+    if is_async_function(callback):
+        raise TypeError(f"{name} is called, not awaited, and {callback!r} is async; give {instead}")
+
+
+def takes_operation(body: Callable[..., object]) -> bool:
+    """Whether *body* is written as ``body(item, op)``.
+
+    A second positional parameter counts if it has no default or is called ``op``: ``body(item, tries=3)`` keeps its 3.
+    """
+    try:
+        parameters = list(inspect.signature(body).parameters.values())
+    except (TypeError, ValueError):  # some built-ins have no signature: they take the item alone
+        return False
+    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    if len(positional) < 2:
+        return False
+    second = positional[1]
+    return second.default is second.empty or second.name == "op"
+
+
+class TornDownError(GeneratorExit):
+    """The loop is being torn down with the task unfinished; told from a body that raises ``GeneratorExit`` itself."""
+
+
+@types.coroutine
+def resume(context: Context, coroutine: Coroutine[Any, Any, R], waiting_for: object) -> Generator[Any, Any, R]:
+    """Await a coroutine that has taken its first step, keeping every further step in *context*.
+
+    Args:
+        context: Where the coroutine runs; the awaiting task's own is left alone.
+        coroutine: A started coroutine.
+        waiting_for: What its first step gave to the event loop.
+
+    A cancellation point wherever the coroutine has one: what the loop throws in reaches the coroutine.
+    """
+    try:
+        while True:
+            try:
+                answer = yield waiting_for
+            except GeneratorExit:
+                context.run(coroutine.close)
+                raise TornDownError from None
+            except BaseException as error:  # noqa: BLE001  cancellation belongs to the coroutine, as in a plain await
+                waiting_for = context.run(coroutine.throw, error)
+            else:
+                waiting_for = context.run(coroutine.send, answer)
+    except StopIteration as stop:
+        return cast("R", stop.value)
+
+
+def as_coroutine_function(
+    function: Callable[..., Any], timeout: float | None
+) -> Callable[..., Coroutine[Any, Any, Any]]:
+    """Return *function* as something that makes one coroutine per call, whatever kind of function it is.
+
+    An async function without a timeout comes back as it is. A plain one runs in a worker thread, is never interrupted
+    and has to be waited for, whatever is cancelled meanwhile.
+
+    Args:
+        function: The user's function.
+        timeout: Seconds a call may take; then the coroutine raises ``TimeoutError``. None: for ever.
+    """
+    if not is_async_function(function):
+        return _in_thread(function, timeout)
+    if timeout is None:
+        return function
+
+    async def limited(*arguments: object) -> Any:
+        # The scope is opened by the coroutine itself: in its first step, before any scope of the function's own.
+        with anyio.CancelScope(deadline=anyio.current_time() + timeout):
+            return await function(*arguments)
+        raise RanOutOfTimeError(f"cancelled after {timeout:g} s")
+
+    return limited
+
+
+class RanOutOfTimeError(TimeoutError):
+    """A call ran out of the time given by a ``timeout``; told from a ``TimeoutError`` that it raised itself."""
+
+
+class StillRunningError(RanOutOfTimeError):
+    """A plain function ran out of time and runs on in its thread; its slot is taken until *returned* is set."""
+
+    def __init__(self, timeout: float, returned: anyio.Event) -> None:
+        super().__init__(f"no result after {timeout:g} s; a plain function cannot be interrupted and runs on")
+        self.returned = returned
+
+
+def _in_thread(function: Callable[..., Any], timeout: float | None) -> Callable[..., Coroutine[Any, Any, Any]]:
+    # Slots already bound the threads; anyio's default limiter would share its 40 with the whole process.
+    limiter = anyio.CapacityLimiter(math.inf)
+
+    def call(*arguments: object) -> Any:
+        result = function(*arguments)
+        if inspect.isawaitable(result):
+            if inspect.iscoroutine(result):
+                result.close()
+            raise TypeError(f"{function!r} is a plain function that returned an awaitable; declare it async def")
+        return result
+
+    async def unlimited(*arguments: object) -> Any:
+        with anyio.CancelScope(shield=True):
+            return await anyio.to_thread.run_sync(call, *arguments, limiter=limiter)
+
+    async def limited(*arguments: object) -> Any:
+        assert timeout is not None
+        loop, returned = current_loop(), anyio.Event()
+
+        def call_and_tell() -> Any:
+            try:
+                return call(*arguments)
+            finally:
+                with contextlib.suppress(RuntimeError):  # the loop is gone, and with it whoever waited
+                    loop.call_soon_threadsafe(returned.set)
+
+        with anyio.CancelScope(shield=True, deadline=loop.now() + timeout):
+            return await anyio.to_thread.run_sync(call_and_tell, limiter=limiter, abandon_on_cancel=True)
+        raise StillRunningError(timeout, returned)
+
+    return unlimited if timeout is None else limited
+
+
+def call_guarded(owner: str, callback: Callable[..., object], *arguments: object) -> bool:
+    """Call a user's callback, log what it raises, and return whether it returned.
+
+    ``KeyboardInterrupt`` and ``SystemExit`` are passed on: they are meant for the program.
+    """
+    try:
+        callback(*arguments)
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException:  # noqa: BLE001  whatever a callback raises, its caller's work goes on
+        _log.exception("%s: callback %r raised", owner, callback)
+        return False
+    return True

@@ -1,0 +1,468 @@
+"""The mechanism every coordinator shares: admit items, run them within a limit, count them, remember them, end."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Iterable
+from contextlib import AbstractAsyncContextManager
+from contextvars import Context
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Generic, Self, TypeVar
+
+import anyio
+
+from ._bodies import as_coroutine_function, call_guarded, takes_operation
+from ._checks import optional_seconds, whole_number
+from ._errors import CoordinatorNotCompletedError
+from ._history import OperationHistory
+from ._ids import next_id
+from ._intake import Intake
+from ._operation_signals import OperationSignals
+from ._operations import (
+    EphemeralOperationSnapshot,
+    Operation,
+    Outcome,
+    current,
+    drop_tracebacks,
+)
+from ._options import EphemeralOptions
+from ._signals import SignalEvent, validate_name
+from ._workers import JobOwner, Started, Worker, Workers
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoordinatorStatistics:
+    """What a coordinator has done and is doing.
+
+    ``total_enqueued == pending_count + active_count + total_completed + total_failed + total_skipped +
+    total_cancelled`` at every instant on the loop's thread.
+
+    Attributes:
+        pending_count: Items that wait.
+        active_count: Operations that run.
+        total_enqueued: Items accepted so far.
+        total_completed: Operations whose body returned.
+        total_failed: Operations whose body raised, or ran out of time.
+        total_skipped: Items passed over because of a signal.
+        total_cancelled: Items and operations cancelled.
+        tracked: Operations in the window, running ones included.
+        max_concurrency: How many operations may run now.
+        callback_errors: How often a callback of the options raised.
+        is_paused: Whether starting is held up by hand.
+        is_completed: Whether it takes no more items.
+    """
+
+    pending_count: int
+    active_count: int
+    total_enqueued: int
+    total_completed: int
+    total_failed: int
+    total_skipped: int
+    total_cancelled: int
+    tracked: int
+    max_concurrency: int
+    callback_errors: int
+    is_paused: bool
+    is_completed: bool
+
+
+class CoordinatorBase(OperationSignals, JobOwner[Operation], Generic[T]):
+    """Runs a body for each enqueued item, in this process, within bounds, and remembers what ran for a while.
+
+    Everything belongs to the thread of the loop that runs its block, but for `enqueue_threadsafe`.
+    """
+
+    def __init__(self, body: Callable[..., Any], options: EphemeralOptions | None = None) -> None:
+        if not callable(body):
+            raise TypeError(f"body must be a function of one item, not {body!r}")
+        self._options = options = options or EphemeralOptions()
+        self._name = f"{type(self).__name__}{f' {options.coordinator_id!r}' if options.coordinator_id else ''}"
+        self._body_takes_operation = takes_operation(body)
+        self._run = as_coroutine_function(body, optional_seconds("operation_timeout", options.operation_timeout))
+        self._sink = options.signals
+        self._line: deque[Operation] = deque()
+        self._intake: Intake[T] = Intake(self._name, options.max_pending, self._admit)
+        self._workers: Workers[Operation] = Workers(self, limit=options.max_concurrency)
+        self._running: dict[int, Worker] = {}
+        lifetime = optional_seconds("max_operation_lifetime", options.max_operation_lifetime)
+        assert lifetime is not None
+        self._history = OperationHistory(
+            options.max_tracked_operations, lifetime, self._finalized if options.on_operation_finalized else None
+        )
+        self._total_completed = self._total_failed = self._total_skipped = self._total_cancelled = 0
+        self._callback_errors = 0
+        self._is_paused = self._is_draining = False
+        self._wall_offset = 0.0
+        self._drained = anyio.Event()
+        self._life: AbstractAsyncContextManager[None] | None = None
+
+    def __repr__(self) -> str:
+        state = "drained" if self.is_drained else "completed" if self.is_completed else "open"
+        return f"<{self._name} {state}{' paused' if self._is_paused else ''}: {self._counts()}>"
+
+    def _counts(self) -> str:
+        return (
+            f"{self.pending_count} pending, {self.active_count} active, {self._total_completed} completed, "
+            f"{self._total_failed} failed, {self._total_skipped} skipped, {self._total_cancelled} cancelled"
+        )
+
+    # Life
+
+    async def __aenter__(self) -> Self:
+        if self._life is not None:
+            raise RuntimeError(f"{self._name} has been started before; make a new one for a new block")
+        self._life = self._live()
+        await self._life.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        assert self._life is not None
+        return await self._life.__aexit__(kind, error, trace)
+
+    @contextlib.asynccontextmanager
+    async def _live(self) -> AsyncGenerator[None]:
+        try:
+            async with self._workers:
+                self._wall_offset = (self._sink.now() if self._sink else time.time()) - self._workers.now()
+                self._workers.wake()
+                try:
+                    yield
+                    self.complete()
+                    await self.drain(optional_seconds("drain_timeout", self._options.drain_timeout, zero=True))
+                finally:
+                    self.cancel()
+        finally:
+            self._intake.end()
+
+    def complete(self) -> None:
+        """Take no more items; those accepted still run. Idempotent; callable in a plain loop callback."""
+        self._intake.close()
+        self._note_drained()
+
+    async def drain(self, timeout: float | None = None) -> bool:
+        """Wait until all that was accepted has ended; a paused coordinator resumes for it.
+
+        A body's exception is recorded with its operation, never raised here. A cancellation point.
+
+        Args:
+            timeout: Seconds to wait; None: until the end.
+
+        Returns:
+            Whether everything has ended.
+
+        Raises:
+            CoordinatorNotCompletedError: `complete` was not called: more could come, so this might never end.
+            RuntimeError: Called inside a body of this coordinator, which would wait for itself.
+        """
+        timeout = optional_seconds("timeout", timeout, zero=True)
+        if not self.is_completed:
+            raise CoordinatorNotCompletedError(self._name)
+        operation = current.get(None)
+        if operation is not None and operation.outcome is Outcome.RUNNING and operation.belongs_to(self):
+            raise RuntimeError(f"drain() inside a body of {self._name} would wait for itself")
+        self._is_draining = True
+        self.resume()
+        with anyio.move_on_after(timeout):
+            await self._drained.wait()
+        return self.is_drained
+
+    def pause(self) -> None:
+        """Start no further item until `resume`; running ones go on. A drain that is under way is not held up."""
+        self._is_paused = not self._is_draining
+
+    def resume(self) -> None:
+        """Start items again."""
+        self._is_paused = False
+        if self._line:
+            self._workers.wake()
+
+    def cancel(self) -> None:
+        """End now: waiting items count as cancelled, running bodies are cancelled, nothing more is taken.
+
+        Returns at once; `drain` or leaving the block waits for the bodies to end. A plain function cannot be
+        interrupted: it is waited for and counted by how it ends.
+        """
+        self._is_draining = True
+        self._is_paused = False
+        self._total_cancelled += len(self._line)
+        self._line.clear()
+        self._intake.close()
+        for worker in list(self._running.values()):
+            worker.interrupt()
+        self._note_drained()
+
+    def cancel_operation(self, operation_id: int) -> bool:
+        """Cancel one waiting item or running operation; False if it is neither."""
+        worker = self._running.get(operation_id)
+        if worker is not None:
+            worker.interrupt()
+            return True
+        for place, operation in enumerate(self._line):
+            if operation.id == operation_id:
+                del self._line[place]
+                self._total_cancelled += 1
+                self._intake.freed()
+                self._note_drained()
+                return True
+        return False
+
+    # Intake
+
+    async def enqueue(self, item: T) -> int:
+        """Accept *item* and return its operation's id; waits only while `max_pending` items wait already.
+
+        A cancellation point only while it waits; a cancelled call leaves no trace. The body will run in a copy of
+        the caller's context.
+
+        Raises:
+            CoordinatorCompletedError: The coordinator has completed, or completes while this waits.
+        """
+        return await self._intake.enqueue(item)
+
+    def try_enqueue(self, item: T) -> bool:
+        """Accept *item* if there is room now; False if there is none, or if the coordinator has completed."""
+        return self._intake.try_enqueue(item) is not None
+
+    async def enqueue_many(self, items: Iterable[T]) -> int:
+        """Accept *items* in order, as `enqueue` does each, and return how many there were."""
+        return await self._intake.enqueue_many(items)
+
+    def enqueue_threadsafe(self, item: T) -> int:
+        """Accept *item* from a thread other than the loop's; blocks that thread until it is accepted.
+
+        Raises:
+            RuntimeError: Called on the loop's own thread, or before the block was entered.
+            CoordinatorCompletedError: The coordinator has completed, or completes while this waits.
+        """
+        if self._life is None:
+            raise RuntimeError(f"{self._name} has not started: enqueue_threadsafe() needs its running loop")
+        return self._intake.enqueue_threadsafe(item, self._workers.loop)
+
+    def _admit(self, item: T, context: Context) -> int:
+        operation = Operation(self, next_id(), None, item, context)
+        self._line.append(operation)
+        self._workers.wake()
+        return operation.id
+
+    # Running: what the workers ask for and tell
+
+    def take(self, worker: Worker) -> Operation | None:
+        """Start the first waiting item."""
+        if not self._line or self._is_paused:
+            return None
+        operation = self._line.popleft()
+        operation.outcome = Outcome.RUNNING
+        operation.started_at = self._workers.latest
+        self._running[operation.id] = worker
+        self._history.started(operation)
+        self._intake.freed()
+        return operation
+
+    def has_more(self) -> bool:
+        """Whether an item waits and may start."""
+        return bool(self._line) and not self._is_paused
+
+    def first_step(self, job: Operation) -> Started:
+        """Call the body for the item."""
+        current.set(job)
+        coroutine = self._run(job.item, job) if self._body_takes_operation else self._run(job.item)
+        return coroutine, coroutine.send(None)
+
+    def returned(self, job: Operation, value: object) -> None:  # noqa: ARG002  this kind keeps no results
+        """Count a completed operation."""
+        self._total_completed += 1
+        self._ended(job, Outcome.COMPLETED)
+
+    def raised(self, job: Operation, error: BaseException) -> None:
+        """Count a failed or cancelled operation."""
+        if isinstance(error, self._workers.cancelled_class):
+            self._total_cancelled += 1
+            self._ended(job, Outcome.CANCELLED)
+        else:
+            self._total_failed += 1
+            self._ended(job, Outcome.FAILED, error)
+        if isinstance(error, KeyboardInterrupt | SystemExit):
+            raise error
+        drop_tracebacks(error)
+
+    def _ended(self, operation: Operation, outcome: Outcome, error: BaseException | None = None) -> None:
+        now = self._workers.latest = self._workers.now()
+        del self._running[operation.id]
+        operation.end(outcome, error)
+        self._history.ended(operation, now)
+        if self._options.on_sample is not None:
+            self._call(self._options.on_sample, self.get_snapshot())
+        if self._intake.is_closed:
+            self._note_drained()
+
+    def _note_drained(self) -> None:
+        if self.is_drained:
+            self._drained.set()
+
+    # Callbacks of the options
+
+    def _call(self, callback: Callable[..., object], *arguments: object) -> None:
+        if not call_guarded(self._name, callback, *arguments):
+            self._callback_errors += 1
+
+    def _finalized(self, operation: Operation) -> None:
+        callback = self._options.on_operation_finalized
+        assert callback is not None
+        self._call(callback, operation.snapshot())
+
+    # What an operation needs of its home
+
+    def emit(self, operation: Operation, signal: str) -> SignalEvent:
+        """Raise *signal* for *operation*; bodies call ``op.emit`` instead. Callable from any thread."""
+        validate_name(signal)
+        stamp = self._sink.now() if self._sink else self.wall_time(self._workers.now())
+        event = SignalEvent(signal, operation.id, operation.key, stamp)
+        if self._sink is not None:
+            self._sink.raise_signal(event)
+        if self._options.on_signal is not None:
+            self._call(self._options.on_signal, event)
+        return event
+
+    def retract(self, operation: Operation, matches: Callable[[SignalEvent], bool]) -> None:
+        """Take *operation*'s signals that match back from the sink; bodies call ``op.retract`` instead."""
+        if self._sink is not None:
+            self._sink.clear_matching(lambda event: event.operation_id == operation.id and matches(event))
+
+    def wall_time(self, loop_time: float) -> float:
+        """Convert loop time to UTC epoch seconds, by the clocks' readings when the block was entered."""
+        return self._wall_offset + loop_time
+
+    # Counters
+
+    @property
+    def pending_count(self) -> int:
+        """Items that wait."""
+        return len(self._line)
+
+    @property
+    def active_count(self) -> int:
+        """Operations that run."""
+        return len(self._running)
+
+    @property
+    def total_enqueued(self) -> int:
+        """Items accepted so far: derived from the other counters, so that they cannot disagree."""
+        ended = self._total_completed + self._total_failed + self._total_skipped + self._total_cancelled
+        return len(self._line) + len(self._running) + ended
+
+    @property
+    def total_completed(self) -> int:
+        """Operations whose body returned."""
+        return self._total_completed
+
+    @property
+    def total_failed(self) -> int:
+        """Operations whose body raised, or ran out of time."""
+        return self._total_failed
+
+    @property
+    def total_skipped(self) -> int:
+        """Items passed over because of a signal."""
+        return self._total_skipped
+
+    @property
+    def total_cancelled(self) -> int:
+        """Items and operations cancelled."""
+        return self._total_cancelled
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether starting items is held up by `pause`."""
+        return self._is_paused
+
+    @property
+    def is_completed(self) -> bool:
+        """Whether it takes no more items."""
+        return self._intake.is_closed
+
+    @property
+    def is_drained(self) -> bool:
+        """Whether it takes no more items and all that were accepted have ended."""
+        return self._intake.is_closed and not self._line and not self._running
+
+    @property
+    def current_max_concurrency(self) -> int:
+        """How many operations may run now."""
+        return self._workers.limit
+
+    def set_max_concurrency(self, limit: int) -> None:
+        """Change how many operations may run: more start at once, fewer as soon as running ones end.
+
+        Raises:
+            ValueError: *limit* is no whole number of at least 1.
+            RuntimeError: The options do not say ``enable_dynamic_concurrency=True``.
+        """
+        if not self._options.enable_dynamic_concurrency:
+            raise RuntimeError("set_max_concurrency() needs EphemeralOptions(enable_dynamic_concurrency=True)")
+        self._workers.limit = whole_number("max_concurrency", limit)
+
+    def statistics(self) -> CoordinatorStatistics:
+        """Return all counters of one instant."""
+        return CoordinatorStatistics(
+            pending_count=self.pending_count,
+            active_count=self.active_count,
+            total_enqueued=self.total_enqueued,
+            total_completed=self._total_completed,
+            total_failed=self._total_failed,
+            total_skipped=self._total_skipped,
+            total_cancelled=self._total_cancelled,
+            tracked=len(self._recent()),
+            max_concurrency=self._workers.limit,
+            callback_errors=self._callback_errors,
+            is_paused=self._is_paused,
+            is_completed=self.is_completed,
+        )
+
+    # Window
+
+    def _recent(self) -> OperationHistory:
+        self._history.trim(self._workers.now())
+        return self._history
+
+    def get_snapshot(self) -> tuple[EphemeralOperationSnapshot, ...]:
+        """Return what is remembered, running operations included, in order of start."""
+        return tuple(operation.snapshot() for operation in self._recent())
+
+    def get_running(self) -> tuple[EphemeralOperationSnapshot, ...]:
+        """Return the operations that run, in order of start."""
+        return self._with(Outcome.RUNNING)
+
+    def get_completed(self) -> tuple[EphemeralOperationSnapshot, ...]:
+        """Return the remembered operations whose body returned, in order of start."""
+        return self._with(Outcome.COMPLETED)
+
+    def get_failed(self) -> tuple[EphemeralOperationSnapshot, ...]:
+        """Return the remembered operations whose body raised or ran out of time, in order of start."""
+        return self._with(Outcome.FAILED)
+
+    def _with(self, outcome: Outcome) -> tuple[EphemeralOperationSnapshot, ...]:
+        return tuple(operation.snapshot() for operation in self._recent() if operation.outcome is outcome)
+
+    def try_get_operation(self, operation_id: int) -> EphemeralOperationSnapshot | None:
+        """Return one remembered operation; None if it has not started, or is forgotten."""
+        operation = self._recent().get(operation_id)
+        return None if operation is None else operation.snapshot()
+
+    def pin(self, operation_id: int) -> bool:
+        """Remember an operation until `unpin`, beyond all bounds; False if it is not in the window."""
+        return self._recent().pin(operation_id)
+
+    def unpin(self, operation_id: int) -> bool:
+        """Let an operation be forgotten in its turn again; False if it is not in the window."""
+        return self._recent().unpin(operation_id, self._workers.now())
+
+    def evict(self, operation_id: int) -> bool:
+        """Forget an ended operation now; False if it is not in the window, running or pinned."""
+        return self._recent().evict(operation_id)

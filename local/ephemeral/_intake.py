@@ -1,0 +1,226 @@
+"""The way into a bounded line: who may put an item into it, in which order, from which thread.
+
+The owner keeps the line itself. An intake counts the room left, lets producers wait for it in arrival order and closes.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+from collections import deque
+from collections.abc import Callable, Iterable
+from contextvars import Context, copy_context
+from typing import Generic, TypeVar
+
+import anyio
+
+from ._errors import CoordinatorCompletedError
+from ._loops import Loop
+
+T = TypeVar("T")
+
+
+class _Producer(Generic[T]):
+    """Somebody who waits until there is room for one item."""
+
+    __slots__ = ("context", "item", "operation_id", "tell")
+
+    def __init__(self, item: T, context: Context, tell: Callable[[], object]) -> None:
+        self.item = item
+        self.context = context
+        self.tell = tell
+        self.operation_id: int | None = None
+
+
+class _ThreadRequest(Generic[T]):
+    """A thread that blocks until its item is admitted; `begin` and the thread's own cancel exclude each other."""
+
+    __slots__ = ("answer", "context", "item")
+
+    def __init__(self, item: T, context: Context) -> None:
+        self.item = item
+        self.context = context
+        self.answer: concurrent.futures.Future[int] = concurrent.futures.Future()
+
+    def begin(self) -> bool:
+        return not self.answer.done() and self.answer.set_running_or_notify_cancel()
+
+    def refuse(self, error: Exception) -> None:
+        if self.begin():
+            self.answer.set_exception(error)
+
+
+class Intake(Generic[T]):
+    """Admits items to a line of at most *bound* waiting items.
+
+    Belongs to the loop's thread, but for `enqueue_threadsafe`. Always: room left + items waiting + room granted to
+    producers that have not resumed yet = bound. The room is negative after the owner put items back beyond it.
+
+    Args:
+        name: Who takes the items, for messages.
+        bound: How many items may wait.
+        admit: Puts one item into the line and returns its operation id.
+    """
+
+    def __init__(self, name: str, bound: int, admit: Callable[[T, Context], int]) -> None:
+        self._name = name
+        self._admit = admit
+        self._bound = self._room = bound
+        self._waiting: deque[_Producer[T]] = deque()
+        self._granted: deque[_Producer[T]] = deque()
+        self._from_threads: set[_ThreadRequest[T]] = set()
+        self.is_closed = False
+
+    # Producers on the loop's thread
+
+    def try_enqueue(self, item: T) -> int | None:
+        """Admit *item* and return its id if there is room now, else return None. Never waits."""
+        if self.is_closed or self._room <= 0:
+            return None
+        self._room -= 1
+        return self._admit_or_restore(item, copy_context())
+
+    async def enqueue(self, item: T) -> int:
+        """Admit *item*; waits, and is a cancellation point, only while there is no room.
+
+        Raises:
+            CoordinatorCompletedError: The intake is closed, or closes meanwhile. Nothing was admitted.
+        """
+        if self.is_closed:
+            raise CoordinatorCompletedError(self._name)
+        if self._room <= 0:
+            return await self._wait_for_room(item)
+        self._room -= 1
+        return self._admit_or_restore(item, copy_context())
+
+    async def enqueue_many(self, items: Iterable[T]) -> int:
+        """Admit all *items* in order and return how many; waits as `enqueue` does.
+
+        Raises:
+            CoordinatorCompletedError: The intake is closed; the items before the refused one were admitted.
+        """
+        count = 0
+        for item in items:
+            await self.enqueue(item)
+            count += 1
+        return count
+
+    async def _wait_for_room(self, item: T) -> int:
+        event = anyio.Event()
+        producer = _Producer(item, copy_context(), event.set)
+        self._waiting.append(producer)
+        try:
+            await event.wait()
+        except BaseException:
+            self._leave(producer)
+            raise
+        return self._redeem(producer)
+
+    def _redeem(self, producer: _Producer[T]) -> int:
+        """Turn granted room into admitted items: this producer's, and of those granted before it.
+
+        A loop may resume producers in another order than they were told in (trio shuffles); the line keeps theirs.
+        """
+        while producer.operation_id is None:
+            if self.is_closed:
+                self._leave(producer)
+                raise CoordinatorCompletedError(self._name)
+            first = self._granted.popleft()
+            first.operation_id = self._admit_or_restore(first.item, first.context)
+        return producer.operation_id
+
+    def _leave(self, producer: _Producer[T]) -> None:
+        """Forget a producer that gave up; room it was granted goes to the next."""
+        if producer in self._waiting:
+            self._waiting.remove(producer)
+        elif producer in self._granted:
+            self._granted.remove(producer)
+            self.freed()
+
+    def _admit_or_restore(self, item: T, context: Context) -> int:
+        try:
+            return self._admit(item, context)
+        except BaseException:
+            self.freed()
+            raise
+
+    # Producers on other threads
+
+    def enqueue_threadsafe(self, item: T, loop: Loop) -> int:
+        """Admit *item* from a thread that is not the loop's; blocks that thread until there is room.
+
+        Raises:
+            RuntimeError: Called on the loop's own thread, which would wait for itself.
+            CoordinatorCompletedError: The intake is closed, or closes meanwhile. Nothing was admitted.
+        """
+        if loop.runs_here:
+            raise RuntimeError(f"enqueue_threadsafe() would block the loop of {self._name}; there, await enqueue()")
+        request = _ThreadRequest(item, copy_context())
+        # Registered before the flag is read: whoever closes either sees the request or is seen here.
+        self._from_threads.add(request)
+        try:
+            if self.is_closed:
+                raise CoordinatorCompletedError(self._name)
+            try:
+                loop.call_soon_threadsafe(lambda: self._serve_thread(request))
+            except RuntimeError as error:
+                raise CoordinatorCompletedError(self._name) from error
+            return request.answer.result()
+        finally:
+            request.answer.cancel()  # after an interrupt: an item not admitted yet never will be
+            self._from_threads.discard(request)
+
+    def _serve_thread(self, request: _ThreadRequest[T]) -> None:
+        if self.is_closed:
+            request.refuse(CoordinatorCompletedError(self._name))
+            return
+        producer = _Producer(request.item, request.context, lambda: self._redeem_for_thread(producer, request))
+        self._waiting.append(producer)
+        if self._room > 0:
+            self._grant()
+
+    def _redeem_for_thread(self, producer: _Producer[T], request: _ThreadRequest[T]) -> None:
+        if not request.begin():  # the thread was interrupted while it waited: nothing of it may remain
+            self._leave(producer)
+            return
+        try:
+            request.answer.set_result(self._redeem(producer))
+        except Exception as error:  # noqa: BLE001  it is the producer's: raised again in its thread
+            request.answer.set_exception(error)
+
+    # The owner
+
+    def resize(self, bound: int) -> None:
+        """Change how many items may wait; those that wait already stay."""
+        self._room += bound - self._bound
+        self._bound = bound
+        while self._waiting and self._room > 0:
+            self._grant()
+
+    def freed(self) -> None:
+        """One place in the line became free: it goes to the producer that has waited longest."""
+        self._room += 1
+        if self._waiting and self._room > 0:
+            self._grant()
+
+    def _grant(self) -> None:
+        self._room -= 1
+        producer = self._waiting.popleft()
+        self._granted.append(producer)
+        producer.tell()
+
+    def taken(self) -> None:
+        """The owner put an item back into the line: it takes a place again, beyond the bound if need be."""
+        self._room -= 1
+
+    def close(self) -> None:
+        """Take nothing more; whoever waits gets `CoordinatorCompletedError`. Idempotent."""
+        self.is_closed = True
+        waiting, self._waiting = self._waiting, deque()
+        for producer in waiting:
+            producer.tell()
+
+    def end(self) -> None:
+        """The block is left for good: no thread may wait for a loop that could stop before it answers."""
+        self.close()
+        for request in tuple(self._from_threads):
+            request.refuse(CoordinatorCompletedError(self._name))

@@ -1,0 +1,409 @@
+"""The public face of a ladder: one processor of a group, tried in its place."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from types import TracebackType
+from typing import Any, Generic, Self, TypeVar, cast
+
+from ._bodies import as_coroutine_function, is_async_function, require_plain
+from ._checks import optional_seconds, whole_number
+from ._group import UNSET, Unset, open_ladder
+from ._health import HealthOptions, HealthRules, HealthState
+from ._health_store import LocalHealthStore
+from ._ladder import Ladder
+from ._rungs import Rung
+from ._signals import validate_name
+from ._sink import SignalSink
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+# Room for the longest prefix of a signal name before an item's id.
+_LONGEST_PREFIX = "processing.undelivered:"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessorHealth:
+    """The health of one rung, as this process knows it.
+
+    Attributes:
+        processor: Its name in signals, ``pri1`` or ``group.pri1``.
+        priority: Its place in the ladder.
+        state: ``"up"``, ``"down"``, ``"probing"`` or ``"isolated"``.
+        since: When it came into that state (a probe is no change of it).
+        failures: How many count against it now; of one that is down, how many took it down.
+        last_probe: When it was last probed; None: never.
+        epoch: Grows with each change of state.
+        by: Origin of the sink whose worker caused the last change.
+        is_local: Whether only this worker holds it for down.
+    """
+
+    processor: str
+    priority: int
+    state: HealthState
+    since: datetime
+    failures: int
+    last_probe: datetime | None
+    epoch: int
+    by: str
+    is_local: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupStatistics:
+    """What a group has done and is doing; calls are counted like items.
+
+    ``total_enqueued == pending_count + active_count + total_completed + total_failed + total_cancelled +
+    total_abandoned + total_undelivered`` at every instant on the loop's thread.
+
+    Attributes:
+        pending_count: Items and calls that wait.
+        active_count: Items and calls that run.
+        total_enqueued: Accepted so far.
+        total_completed: Processed well.
+        total_failed: Given up after a failure, and calls that ended with an error.
+        total_cancelled: Cancelled: calls by their callers, everything when a block was left by an exception.
+        total_abandoned: Given up after ``max_attempts`` runs.
+        total_undelivered: Left over when ``drain_timeout`` was over.
+        callback_errors: How often ``on_failed`` or ``is_failure`` raised.
+    """
+
+    pending_count: int
+    active_count: int
+    total_enqueued: int
+    total_completed: int
+    total_failed: int
+    total_cancelled: int
+    total_abandoned: int
+    total_undelivered: int
+    callback_errors: int
+
+
+class PriorityProcessorAtom(Generic[T, R]):
+    r"""One processor of a ladder: work goes to the healthy one with the lowest number, and fails over from it.
+
+    ::
+
+        async with SignalSink() as sink, \
+                PriorityProcessorAtom(1, send, sink, failure_threshold=3) as primary, \
+                PriorityProcessorAtom(2, send_by_backup, sink) as backup:
+            await primary.enqueue(order)         # in the background, by whoever is healthy
+            receipt = await primary.call(order)  # here and now, with the result
+
+    Atoms of one *group* on one sink are one ladder with one line of waiting items: it does not matter through which of
+    them an item comes. The first block that is left closes the group: accepted work ends within *drain_timeout*.
+    Everything belongs to the thread of one event loop, but for `enqueue_threadsafe`.
+
+    Args:
+        priority: Its place, at least 1, used once in a group; 1 is tried first.
+        process: ``async def process(item)``; a plain function runs in worker threads. Returning ``False`` or raising is
+            a failure, anything else is success.
+        signals: The sink its signals go to.
+        group: Which ladder it is part of: printable, without ``:``, ``→`` or spaces.
+        failure_threshold: Failures that take it out, see `HealthOptions`; at least 1.
+        failure_window: Seconds in which they count.
+        probe_interval: Seconds between two probes while it is out.
+        probe: ``async def probe()``, or a plain function: asks whether it is well again; ``False`` or raising says no.
+            None: a real item is tried instead, as a canary.
+        max_concurrency: How many items it processes at once. None: the number of CPUs.
+        timeout: Seconds a call may take; then it is cancelled and has failed. None: for ever.
+        is_failure: ``is_failure(error) -> bool``: False says that the item failed, not the processor.
+        id_selector: Names an item in signals.
+        health: What else decides about its health.
+        max_pending: How many items may wait in the group, at least 1; default 1000.
+        reroute_failed: Whether a failed item runs again on the next healthy rung; default False.
+        max_attempts: Runs an item may have before it is abandoned, at least 1; default 10.
+        on_failed: ``on_failed(item, error)`` is told of each item that is given up; a plain function.
+        drain_timeout: Seconds leaving the block waits for accepted work; default 30. None: for ever.
+
+    The last five belong to the group: an atom that leaves one out takes the group's.
+
+    Raises:
+        ValueError: A value is out of range, the priority is taken, or an option of the group contradicts another's.
+        TypeError: A callback is no function, or is async where it is not awaited.
+    """
+
+    def __init__(
+        self,
+        priority: int,
+        process: Callable[[T], Any],
+        signals: SignalSink,
+        *,
+        group: str = "default",
+        failure_threshold: int = 3,
+        failure_window: float | timedelta = 10.0,
+        probe_interval: float | timedelta = 5.0,
+        probe: Callable[[], Any] | None = None,
+        max_concurrency: int | None = None,
+        timeout: float | timedelta | None = None,
+        is_failure: Callable[[BaseException], bool] | None = None,
+        id_selector: Callable[[T], str] = str,
+        health: HealthOptions = HealthOptions(),  # noqa: B008  frozen
+        max_pending: int | Unset = UNSET,
+        reroute_failed: bool | Unset = UNSET,
+        max_attempts: int | Unset = UNSET,
+        on_failed: Callable[[T, BaseException], object] | Unset | None = UNSET,
+        drain_timeout: float | timedelta | Unset | None = UNSET,
+    ) -> None:
+        whole_number("priority", priority)
+        _check_group(group)
+        for name, function in (("process", process), ("id_selector", id_selector)):
+            if not callable(function):
+                raise TypeError(f"{name} must be a function of one item, not {function!r}")
+        require_plain("is_failure", is_failure)
+        limit = optional_seconds("timeout", timeout)
+        rules = HealthRules.of(
+            health,
+            failure_threshold=failure_threshold,
+            failure_window=failure_window,
+            probe_interval=probe_interval,
+            timeout=limit,
+        )
+        self._sink = signals
+        self._select_id = id_selector
+        self._rung = Rung(
+            priority=priority,
+            name=f"pri{priority}" if group == "default" else f"{group}.pri{priority}",
+            run=as_coroutine_function(process, limit),
+            slots=whole_number("max_concurrency", os.cpu_count() or 1 if max_concurrency is None else max_concurrency),
+            rules=rules,
+            # A probe that outlasts its lease is of no use to anybody; a plain function cannot be interrupted.
+            probe=None if probe is None else as_coroutine_function(
+                probe, rules.lease_seconds if is_async_function(probe) else None
+            ),
+            is_failure=is_failure,
+            slow_after=optional_seconds("slow_after", health.slow_after),
+        )  # fmt: skip
+        self._ladder = open_ladder(signals, group, lambda: Ladder(group, signals, LocalHealthStore(signals.origin)))
+        self._ladder.claim(
+            priority,
+            max_pending=max_pending,
+            reroute_failed=reroute_failed,
+            max_attempts=max_attempts,
+            on_failed=on_failed,
+            drain_timeout=drain_timeout,
+        )
+        self._seat: AbstractAsyncContextManager[None] | None = None
+
+    def __repr__(self) -> str:
+        state = self._state().state if self._seat is not None else "not entered"
+        return f"<PriorityProcessorAtom {self._rung.name} {state}: {self._ladder.describe()}>"
+
+    async def __aenter__(self) -> Self:
+        if self._seat is not None:
+            raise RuntimeError(f"{self._rung.name} has been entered before; make a new atom for a new block")
+        seat = self._ladder.seat(self._rung)
+        await seat.__aenter__()
+        self._seat = seat
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        assert self._seat is not None
+        return await self._seat.__aexit__(kind, error, trace)
+
+    # Work
+
+    async def enqueue(self, item: T) -> int:
+        """Accept *item* into the group's line and return its operation id; waits only while the line is full.
+
+        A cancellation point only while it waits; a cancelled call leaves no trace.
+
+        Raises:
+            CoordinatorCompletedError: The group has closed, or closes while this waits.
+            TypeError: ``id_selector`` gave no ``str``.
+            ValueError: Its id does not fit a signal name. Whatever else ``id_selector`` raises comes out as it is.
+        """
+        return await self._ladder.intake.enqueue(self._named(item))
+
+    def try_enqueue(self, item: T) -> bool:
+        """Accept *item* if there is room now; False if there is none, or if the group has closed. Never waits."""
+        return self._ladder.intake.try_enqueue(self._named(item)) is not None
+
+    async def enqueue_many(self, items: Iterable[T]) -> int:
+        """Accept *items* in order, as `enqueue` does each, and return how many there were."""
+        return await self._ladder.intake.enqueue_many(map(self._named, items))
+
+    def enqueue_threadsafe(self, item: T) -> int:
+        """Accept *item* from a thread other than the loop's; blocks that thread until it is accepted.
+
+        Raises:
+            RuntimeError: Called on the loop's own thread, or before a block of the group was entered.
+            CoordinatorCompletedError: The group has closed, or closes while this waits.
+        """
+        if not self._ladder.workers.is_open and not self._ladder.intake.is_closed:
+            raise RuntimeError(f"{self._ladder.name} has not started: enqueue_threadsafe() needs its running loop")
+        return self._ladder.intake.enqueue_threadsafe(self._named(item), self._ladder.workers.loop)
+
+    async def call(self, item: T) -> R:
+        """Process *item* now, in the caller's task, on the highest healthy rung, and return the result.
+
+        Waits for a slot in turn with the line. With ``reroute_failed`` the next healthy rung is tried after a failure.
+        A cancellation point; a cancelled call says nothing about the processor.
+
+        Raises:
+            NoHealthyProcessorError: No rung is healthy, or the last one goes down while this waits.
+            CoordinatorCompletedError: The group has closed, or is cut off while this waits.
+            ProcessingFailedError: The processor returned ``False``.
+
+        What else the processor raised last comes out as it is.
+        """
+        return cast("R", await self._ladder.call(*self._named(item)))
+
+    async def drain(self, timeout: float | timedelta | None = None) -> bool:
+        """Wait until the group has nothing waiting or running; it refuses nothing and may be repeated.
+
+        Args:
+            timeout: Seconds to wait; None: until then.
+
+        Returns:
+            Whether nothing was waiting or running in the end.
+        """
+        return await self._ladder.drain(optional_seconds("timeout", timeout, zero=True))
+
+    def _named(self, item: T) -> tuple[T, str]:
+        name = cast("object", self._select_id(item))
+        if not isinstance(name, str):
+            raise TypeError(f"id_selector must return a str, not {name!r} for item {item!r}")
+        if not name:
+            raise ValueError(f"id_selector returned an empty id for item {item!r}; signals need a name for it")
+        validate_name(f"{_LONGEST_PREFIX}{self._rung.name}:{name}", "item id in a signal name")
+        return item, name
+
+    # Health
+
+    @property
+    def is_healthy(self) -> bool:
+        """Whether work may go to this rung."""
+        return self._entered().is_up
+
+    @property
+    def consecutive_failures(self) -> int:
+        """How many failures count against this rung now."""
+        return self._state().failures
+
+    def get_health(self) -> ProcessorHealth:
+        """Return the health of this rung, as this process knows it; no I/O."""
+        return self._state()
+
+    def get_ladder(self) -> tuple[ProcessorHealth, ...]:
+        """Return the health of all rungs of the group whose blocks were entered, in order of priority."""
+        return tuple(self._health_of(rung) for rung in self._ladder.rungs)
+
+    def reset_health(self) -> None:
+        """Restore this rung by hand, for the whole fleet; on a healthy one only its failures are forgotten."""
+        self._ladder.health.reset(self._entered().name, self._ladder.workers.now())
+
+    def isolate(self) -> None:
+        """Take this rung out by hand, for the whole fleet: it gets no work and is never probed until `reset_health`."""
+        self._ladder.health.isolate(self._entered().name, self._ladder.workers.now())
+
+    def _entered(self) -> Rung:
+        if self._seat is None:
+            raise RuntimeError(f"{self._rung.name} has no health yet; enter its block: async with atom: ...")
+        return self._rung
+
+    def _state(self) -> ProcessorHealth:
+        return self._health_of(self._entered())
+
+    def _health_of(self, rung: Rung) -> ProcessorHealth:
+        health, now = self._ladder.health, self._ladder.workers.now()
+        record = health.record(rung.name)
+        to_wall = self._sink.now() - now
+
+        def at(loop_time: float) -> datetime:
+            return datetime.fromtimestamp(loop_time + to_wall, UTC)
+
+        return ProcessorHealth(
+            processor=rung.name,
+            priority=rung.priority,
+            state=record.state_at(now),
+            since=at(record.since),
+            failures=health.failures(rung.name, now),
+            last_probe=None if record.last_probe_at is None else at(record.last_probe_at),
+            epoch=record.epoch,
+            by=record.by,
+            is_local=record.is_local,
+        )
+
+    # Counters of the group
+
+    @property
+    def undelivered(self) -> tuple[T, ...]:
+        """The items that were not done when ``drain_timeout`` was over; empty before."""
+        return tuple(self._ladder.undelivered)
+
+    @property
+    def pending_count(self) -> int:
+        """Items and calls of the group that wait."""
+        return self._ladder.pending
+
+    @property
+    def active_count(self) -> int:
+        """Items and calls of the group that run."""
+        return self._ladder.active
+
+    @property
+    def total_enqueued(self) -> int:
+        """Accepted by the group so far: derived from the other counters, so that they cannot disagree."""
+        return self.statistics().total_enqueued
+
+    @property
+    def total_completed(self) -> int:
+        """Processed well."""
+        return self._ladder.total_completed
+
+    @property
+    def total_failed(self) -> int:
+        """Given up after a failure, and calls that ended with an error."""
+        return self._ladder.total_failed
+
+    @property
+    def total_cancelled(self) -> int:
+        """Cancelled: calls by their callers, everything when a block was left by an exception."""
+        return self._ladder.total_cancelled
+
+    @property
+    def total_abandoned(self) -> int:
+        """Given up after ``max_attempts`` runs."""
+        return self._ladder.total_abandoned
+
+    @property
+    def total_undelivered(self) -> int:
+        """Left over when ``drain_timeout`` was over."""
+        return len(self._ladder.undelivered)
+
+    def statistics(self) -> GroupStatistics:
+        """Return all counters of the group, of one instant."""
+        ladder = self._ladder
+        ended = (
+            ladder.total_completed
+            + ladder.total_failed
+            + ladder.total_cancelled
+            + ladder.total_abandoned
+            + len(ladder.undelivered)
+        )
+        return GroupStatistics(
+            pending_count=ladder.pending,
+            active_count=ladder.active,
+            total_enqueued=ladder.pending + ladder.active + ended,
+            total_completed=ladder.total_completed,
+            total_failed=ladder.total_failed,
+            total_cancelled=ladder.total_cancelled,
+            total_abandoned=ladder.total_abandoned,
+            total_undelivered=len(ladder.undelivered),
+            callback_errors=ladder.callback_errors,
+        )
+
+
+def _check_group(group: object) -> None:
+    if not isinstance(group, str):
+        raise TypeError(f"group must be a str, not {group!r}")
+    if not group or not group.isprintable() or any(letter in group for letter in ":→ "):
+        raise ValueError(f"group must be printable, without ':', '→' or spaces, and not empty, not {group!r}")

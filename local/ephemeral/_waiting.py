@@ -1,0 +1,109 @@
+"""Where the items of a ladder wait: one line for the group, a few handed to a rung, and calls for a slot."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+from ._rungs import Item, Rung
+
+
+class WaitingItems:
+    """The line of a group, the calls that wait for a slot, and how the two share the slots that become free.
+
+    What is handed to a rung stands with the rung; it is counted here.
+    """
+
+    def __init__(self, rungs: Sequence[Rung]) -> None:
+        self._rungs = rungs
+        self._line: deque[Item] = deque()
+        self._calls: deque[Item] = deque()
+        # A free slot goes to the line and to the calls in turn, so that neither starves.
+        self._is_calls_turn = False
+        self._handed = 0
+
+    def __len__(self) -> int:
+        return len(self._line) + len(self._calls) + self._handed
+
+    def __bool__(self) -> bool:
+        return bool(self._line or self._calls or self._handed)
+
+    @property
+    def has_calls(self) -> bool:
+        """Whether a call waits for a slot of the route."""
+        return bool(self._calls)
+
+    def append(self, item: Item) -> None:
+        """Put *item* at the back of the line."""
+        self._line.append(item)
+
+    def put_first(self, item: Item) -> None:
+        """Put *item* back at the head of the line."""
+        self._line.appendleft(item)
+
+    def hand(self, item: Item, rung: Rung | None) -> None:
+        """Have *item* wait for *rung* alone, or at the back of the line where that is None."""
+        if rung is None:
+            self._line.append(item)
+        else:
+            rung.handed.append(item)
+            self._handed += 1
+
+    def append_call(self, item: Item) -> None:
+        """Have a call wait for a slot of the route."""
+        self._calls.append(item)
+
+    def pop_head(self) -> Item | None:
+        """Take the head of the line, or None."""
+        return self._line.popleft() if self._line else None
+
+    def pop_next(self) -> Item | None:
+        """Take what a free slot of the route is for: the head of the line or a call, in turn."""
+        if self._calls and (self._is_calls_turn or not self._line):
+            self._is_calls_turn = False
+            return self._calls.popleft()
+        self._is_calls_turn = True
+        return self.pop_head()
+
+    def pop_handed(self) -> tuple[Item, Rung] | None:
+        """Take the first item handed to a rung that has a slot for it."""
+        if self._handed:
+            for rung in self._rungs:
+                if rung.handed and rung.has_slot:
+                    self._handed -= 1
+                    return rung.handed.popleft(), rung
+        return None
+
+    def pop_handed_to(self, rung: Rung) -> list[Item]:
+        """Take every item that was handed to *rung*."""
+        items = list(rung.handed)
+        rung.handed.clear()
+        self._handed -= len(items)
+        return items
+
+    def pop_calls(self) -> list[Item]:
+        """Take every call that waits for a slot of the route."""
+        calls = list(self._calls)
+        self._calls.clear()
+        return calls
+
+    def pop_all(self) -> list[Item]:
+        """Take everything, what is furthest along first."""
+        queues = [*(rung.handed for rung in self._rungs), self._line, self._calls]
+        everything = [item for queue in queues for item in queue]
+        for queue in queues:
+            queue.clear()
+        self._handed = 0
+        return everything
+
+    def remove(self, item: Item) -> None:
+        """Take *item* from wherever it waits."""
+        for queue in (self._calls, self._line):
+            if item in queue:
+                queue.remove(item)
+                return
+        for rung in self._rungs:
+            if item in rung.handed:
+                rung.handed.remove(item)
+                self._handed -= 1
+                return
