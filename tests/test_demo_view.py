@@ -8,29 +8,23 @@ import re
 import pytest
 from rich.console import Console
 
+from ephemeral_redis.demo.board import Board, Rung
 from ephemeral_redis.demo.ledger import Attempt
 from ephemeral_redis.demo.timeline import Entry
 from ephemeral_redis.demo.verdict import judge
-from ephemeral_redis.demo.view import Board, LineView, LiveView, Rung, printable, render_board, render_verdict
+from ephemeral_redis.demo.view import LineView, LiveView, printable, render_board, render_verdict
 
 HOSTILE = "[bold red]x[/] \x1b[2J\x1b]0;owned\x07 \r\n" + "w" * 200
 
 
 def rung(name: str = "pri1 primary", **values) -> Rung:
-    given = {"state": "up", "since": 1234.5, "epoch": 12, "failures": 3, "running": 16, "done": 12345, "rate": 999}
+    given = {"state": "up", "since": 1234.5, "epoch": 1764000000000, "failures": 3, "done": 12345, "rate": 999}
     return Rung(name=name, **{**given, **values})
 
 
 def board(**values) -> Board:
-    given = {
-        "elapsed": 4.2,
-        "items": 300,
-        "sent": 168,
-        "done": 160,
-        "waiting": 3,
-        "rungs": [rung(), rung("pri2 backup")],
-    }
-    return Board(**{**given, "signals": ["processing.complete:pri1:widget-160"], **values})
+    given = {"elapsed": 4.2, "items": 300, "sent": 168, "done": 160, "waiting": 3, "running": 32, "signals": ["a"]}
+    return Board(**{**given, "rungs": [rung(), rung("pri2 backup")], **values})
 
 
 def drawn(renderable, width: int) -> list[str]:
@@ -69,9 +63,16 @@ def test_the_newest_entries_stay() -> None:
     assert "probe.failed:pri0" not in text
 
 
+def test_what_repeats_takes_one_row() -> None:
+    failed = [(float(n), Entry("probe.failed:pri1", float(n))) for n in range(50)]
+    text = "\n".join(drawn(render_board(board(), [(0.0, Entry("service.killed:primary", 0.0)), *failed]), 80))
+    assert "service.killed:primary" in text
+    assert "49.00 s  probe.failed:pri1  50 times" in text
+
+
 def test_hostile_text_is_shown_and_never_obeyed() -> None:
     entries = [(1.0, Entry(HOSTILE, 1.0, HOSTILE))]
-    lines = drawn(render_board(board(rungs=[rung(HOSTILE, state=HOSTILE)], signals=[HOSTILE]), entries), 80)
+    lines = drawn(render_board(board(rungs=[rung(HOSTILE)], signals=[HOSTILE]), entries), 80)
     assert {len(line) for line in lines} == {80}
     text = "\n".join(lines)
     assert "[bold red]x[/]" in text

@@ -89,7 +89,7 @@ def judge(
         doubled=tuple(sorted(widget for widget, times in times_done.items() if times > 1)),
         unknown=tuple(sorted(set(effects).difference(sent))),
         repeats_refused=len(attempts) - len(first_tries),
-        done_by=Counter(attempt.service for attempt in first_tries),
+        done_by=dict(Counter(attempt.service for attempt in first_tries)),
         seconds_to_backup=_between(killed_at, backup_at),
         seconds_to_listen=_between(restarted_at, _first(entries, timeline.LISTENING, since=restarted_at)),
         seconds_to_restored=_between(restarted_at, _first(entries, timeline.RESTORED, since=restarted_at)),

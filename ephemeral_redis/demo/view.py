@@ -6,7 +6,7 @@ drive the terminal.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from itertools import groupby
 from typing import TYPE_CHECKING, Protocol, Self, TextIO
 
 from rich.console import ConsoleRenderable, Group
@@ -23,12 +23,13 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
+    from .board import Board, Rung
     from .timeline import Entry
     from .verdict import Verdict
 
-TIMELINE_ROWS = 9
+TIMELINE_ROWS = 11
 SIGNAL_ROWS = 3
-"""With these two a board is 22 rows high, and fits a terminal of 24."""
+"""With these two a board is 23 rows high: as much as a terminal of 24 can redraw in place."""
 
 _STATE_STYLES = {"up": "green", "down": "bold red", "probing": "yellow", "isolated": "magenta"}
 _ENTRY_STYLES = {
@@ -39,54 +40,6 @@ _ENTRY_STYLES = {
     "failover.exhausted": "bold red",
     "probe.success": "green",
 }
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Rung:
-    """One row of the ladder.
-
-    Attributes:
-        name: For people, such as ``pri1 primary``.
-        state: ``up``, ``down``, ``probing`` or ``isolated``.
-        since: Seconds that it has been so.
-        epoch: Grows with each change of health.
-        failures: That count against it now.
-        running: Items that it is working on.
-        done: Items that it has done.
-        rate: Items done in the last second.
-    """
-
-    name: str
-    state: str
-    since: float
-    epoch: int
-    failures: int
-    running: int
-    done: int
-    rate: int
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Board:
-    """All that the live view shows at one instant.
-
-    Attributes:
-        elapsed: Seconds of the run.
-        items: Widgets that the whole run sends.
-        sent: Of these, accepted so far.
-        done: Of these, done.
-        waiting: Of these, in line.
-        rungs: The ladder, best first.
-        signals: Names of the last signals, oldest first.
-    """
-
-    elapsed: float
-    items: int
-    sent: int
-    done: int
-    waiting: int
-    rungs: Sequence[Rung]
-    signals: Sequence[str]
 
 
 class View(Protocol):
@@ -111,13 +64,24 @@ class LineView:
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
+        self._broken: BrokenPipeError | None = None
 
     def entry(self, entry: Entry, elapsed: float) -> None:
-        """Print the entry."""
-        print(f"{elapsed:7.2f} s  {entry_text(entry)}", file=self._stream, flush=True)
+        """Print the entry; if nobody reads any more, the next board says so."""
+        try:
+            print(f"{elapsed:7.2f} s  {entry_text(entry)}", file=self._stream, flush=True)
+        except BrokenPipeError as error:
+            # Entries come out of signal listeners too, whose errors end with the sink.
+            self._broken = error
 
-    def board(self, board: Board) -> None:
-        """Print nothing: a board is out of date at once."""
+    def board(self, board: Board) -> None:  # noqa: ARG002 - every view is given it
+        """Print nothing: a board is out of date at once.
+
+        Raises:
+            BrokenPipeError: Nobody reads the lines any more.
+        """
+        if self._broken:
+            raise self._broken
 
     def verdict(self, verdict: Verdict) -> None:
         """Print it, a fact a line."""
@@ -170,7 +134,7 @@ def entry_text(entry: Entry) -> str:
 
 
 def render_board(board: Board, entries: Sequence[tuple[float, Entry]]) -> ConsoleRenderable:
-    """Draw *board* above the newest of *entries*, for 80 columns and more.
+    """Draw *board* above the newest of *entries*, for 80 columns and more, always of one height.
 
     Args:
         board: How things stand.
@@ -182,7 +146,7 @@ def render_board(board: Board, entries: Sequence[tuple[float, Entry]]) -> Consol
             Rule("ladder", style="dim"),
             _ladder(board.rungs),
             Rule("timeline", style="dim"),
-            _timeline(entries[-TIMELINE_ROWS:]),
+            _timeline(entries),
             Rule("last signals", style="dim"),
             _rows((Text(printable(name), style="dim") for name in board.signals), SIGNAL_ROWS),
         ),
@@ -197,11 +161,10 @@ def _progress(board: Board) -> ConsoleRenderable:
     grid.add_column(no_wrap=True)
     grid.add_column(ratio=1)
     grid.add_column(no_wrap=True)
-    running = sum(rung.running for rung in board.rungs)
     grid.add_row(
         Text(f"sent {board.sent} of {board.items}"),
         ProgressBar(total=board.items, completed=board.done, complete_style="green", finished_style="green"),
-        Text(f"done {board.done}   waiting {board.waiting}   running {running}"),
+        Text(f"done {board.done}   waiting {board.waiting}   running {board.running}"),
     )
     return grid
 
@@ -210,26 +173,29 @@ def _ladder(rungs: Sequence[Rung]) -> ConsoleRenderable:
     table = Table(box=None, expand=True, pad_edge=False, header_style="dim")
     table.add_column("rung", no_wrap=True)
     table.add_column("state", no_wrap=True)
-    for name in ("since", "epoch", "failures", "running", "done", "done/s"):
+    for name in ("since", "epoch", "failures", "done", "done/s"):
         table.add_column(name, justify="right", no_wrap=True)
     for rung in rungs:
         table.add_row(
             Text(printable(rung.name)),
             Text(f"● {rung.state}", style=_STATE_STYLES.get(rung.state, "")),
-            *(Text(cell) for cell in (f"{rung.since:.1f} s", str(rung.epoch), str(rung.failures), str(rung.running))),
-            *(Text(str(number)) for number in (rung.done, rung.rate)),
+            *(Text(cell) for cell in (f"{rung.since:.1f} s", str(rung.epoch))),
+            *(Text(str(number)) for number in (rung.failures, rung.done, rung.rate)),
         )
     return table
 
 
 def _timeline(entries: Sequence[tuple[float, Entry]]) -> ConsoleRenderable:
-    return _rows((_timeline_row(elapsed, entry) for elapsed, entry in entries), TIMELINE_ROWS)
+    # Probes that fail one after the other fill one row, or they would push out what matters.
+    runs = [list(run) for _, run in groupby(entries, key=lambda dated: dated[1].name)]
+    return _rows((_timeline_row(*run[-1], len(run)) for run in runs[-TIMELINE_ROWS:]), TIMELINE_ROWS)
 
 
-def _timeline_row(elapsed: float, entry: Entry) -> Text:
+def _timeline_row(elapsed: float, entry: Entry, times: int) -> Text:
     kind = entry.name.partition(":")[0]
     style = _ENTRY_STYLES.get(kind) or _ENTRY_STYLES.get(kind.partition(".")[0], "")
-    return Text.assemble((f"{elapsed:7.2f} s  ", "dim"), (entry_text(entry), style))
+    repeated = f"  {times} times" if times > 1 else ""
+    return Text.assemble((f"{elapsed:7.2f} s  ", "dim"), (entry_text(entry) + repeated, style))
 
 
 def _rows(rows: Iterable[Text], height: int) -> ConsoleRenderable:
@@ -262,7 +228,7 @@ def verdict_headline(verdict: Verdict) -> str:
 
 def verdict_rows(verdict: Verdict) -> list[tuple[str, str]]:
     """Return what the ledger shows, as (label, value)."""
-    by = ", ".join(f"{count} by the {name}" for name, count in sorted(verdict.done_by.items(), reverse=True))
+    by = ", ".join(f"{name} {count}" for name, count in verdict.done_by.items())
     restored = _seconds(verdict.seconds_to_restored)
     if verdict.seconds_to_listen is not None:
         restored += f" ({_seconds(verdict.seconds_to_listen)} until it listened)"
@@ -270,8 +236,8 @@ def verdict_rows(verdict: Verdict) -> list[tuple[str, str]]:
         ("widgets sent, done, lost", f"{verdict.sent}, {verdict.done}, {len(verdict.lost)}"),
         ("done by whom", printable(by) or "nobody"),
         ("repeats refused", str(verdict.repeats_refused)),
-        ("from its death to the first widget on the backup", _seconds(verdict.seconds_to_backup)),
-        ("from its restart to its being used again", restored),
+        ("primary's death to first widget on backup", _seconds(verdict.seconds_to_backup)),
+        ("primary's restart to back in use", restored),
     ]
 
 

@@ -1,0 +1,74 @@
+"""The commands and their options."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated, cast
+
+import typer
+
+from . import complain, missing_extra
+
+# Every mistake in options and arguments derives from it; typer itself names only this child of it.
+_UsageError = cast("type[typer.BadParameter]", typer.BadParameter.__base__)
+
+app = typer.Typer(
+    name="ephemeral",
+    rich_markup_mode="markdown",
+    add_completion=False,
+    pretty_exceptions_enable=False,  # a traceback is for a bug report: plain and whole
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def run() -> int:
+    """Run the command that ``sys.argv`` names and return its exit code."""
+    try:
+        # Not standalone: that makes each mistake a box of several lines, and Ctrl-C a different code in each version.
+        return app(sys.argv[1:] or ["--help"], standalone_mode=False) or 0
+    except _UsageError as mistake:
+        return complain(f"{mistake.format_message()} (--help says more)")
+    except typer.Abort:  # how older versions tell a Ctrl-C
+        return 130
+
+
+def _print_version(is_asked: bool) -> None:
+    if is_asked:
+        from importlib.metadata import version  # noqa: PLC0415 - slow, and nobody else needs it
+
+        typer.echo(f"ephemeral {version('ephemeral-redis')}")
+        raise typer.Exit
+
+
+@app.callback()
+def common(
+    *,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Bounded background work with priority failover: see it survive an outage."""
+
+
+@app.command()
+def demo(
+    *,
+    items: Annotated[int, typer.Option(help="How many widgets to send.")] = 300,
+    rate: Annotated[float, typer.Option(help="Widgets a second.")] = 40.0,
+    seed: Annotated[int, typer.Option(help="Of the services' latencies.")] = 1,
+    no_live: Annotated[bool, typer.Option("--no-live", help="Plain lines, even in a terminal.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout; progress on stderr.")] = False,
+) -> int:
+    """Watch real work survive a real outage.
+
+    Starts two HTTP services, sends widgets through a ladder over them, kills the first service with SIGKILL a third of
+    the way in and starts it again later. The verdict comes from the services' own ledger; exit code 1 if it is bad.
+    """
+    if (problem := missing_extra("demo")) is not None:
+        return complain(problem)
+    from .demo import run_demo  # noqa: PLC0415 - it imports what the line above has looked for
+
+    try:
+        return run_demo(items=items, rate=rate, seed=seed, is_live=not no_live, as_json=as_json)
+    except ValueError as mistake:
+        return complain(str(mistake))
