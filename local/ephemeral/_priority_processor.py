@@ -294,7 +294,7 @@ class PriorityProcessorAtom(Generic[T, R]):
 
     def get_ladder(self) -> tuple[ProcessorHealth, ...]:
         """Return the health of all rungs of the group whose blocks were entered, in order of priority."""
-        return tuple(self._health_of(rung) for rung in self._ladder.rungs)
+        return tuple(self._health_of(rung) for rung in self._ladder.route.rungs)
 
     def reset_health(self) -> None:
         """Restore this rung by hand, for the whole fleet; on a healthy one only its failures are forgotten."""

@@ -1,0 +1,96 @@
+"""Where a group's work goes: its rungs in order, their health as the store last told it, and the edges between."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+
+from ._health import Change
+from ._health_store import HealthStore
+from ._rungs import Rung, first_up, stand_in
+from ._sink import SignalSink
+
+
+class Route:
+    """Follows the health of a group's rungs and tells of each change, once the work has been moved.
+
+    Belongs to the thread of the group's loop.
+
+    Args:
+        group: Its name.
+        sink: Where the edges are told.
+        health: Keeps the health of the rungs.
+        on_change: Called with a rung whose health changed, to move work; ``current`` is right by then.
+    """
+
+    def __init__(self, group: str, sink: SignalSink, health: HealthStore, on_change: Callable[[Rung], object]) -> None:
+        self.rungs: list[Rung] = []
+        self.current: Rung | None = None
+        """The highest healthy rung: where the head of the line goes."""
+        self.is_all_up = True
+        self._group = group
+        self._sink = sink
+        self._health = health
+        self._on_change = on_change
+        health.on_change = self._follow
+
+    def join(self, rung: Rung, now: float) -> None:
+        """Take *rung* in, in its place."""
+        self._health.register(rung.name, rung.rules, now)
+        rung.follow(self._health.record(rung.name))
+        self.rungs.append(rung)
+        self.rungs.sort(key=lambda other: other.priority)
+        self._choose()
+
+    def canary_rung(self, now: float) -> Rung | None:
+        """Return the rung that the next item should try: a probe by an item is due, and a slot free for it."""
+        if self.is_all_up:
+            return None
+        due = (rung for rung in self.rungs if rung.probe is None and rung.has_slot and rung.wants_probe(now))
+        return next(due, None)
+
+    def rung_to_ask(self, now: float) -> Rung | None:
+        """Return a rung whose own probe is due."""
+        if self.is_all_up:
+            return None
+        return next((rung for rung in self.rungs if rung.probe is not None and rung.wants_probe(now)), None)
+
+    def probes_at(self) -> Iterator[float]:
+        """Yield the loop times at which probes become due."""
+        return (rung.next_probe_at for rung in self.rungs if not rung.is_up and rung.asker is None)
+
+    def retry_at(self, now: float) -> float | None:
+        """Return when the next probe is due, in UTC epoch seconds; None if none is going to be."""
+        due_at = min((rung.next_probe_at for rung in self.rungs), default=math.inf)
+        return None if due_at == math.inf else self._sink.now() + max(0.0, due_at - now)
+
+    def _follow(self, change: Change) -> None:
+        rung = next((rung for rung in self.rungs if rung.name == change.after.processor), None)
+        if rung is None:
+            return
+        rung.follow(change.after)
+        self._choose()
+        # Work first: a listener must find it where it now belongs.
+        self._on_change(rung)
+        self._tell(change, rung)
+
+    def _choose(self) -> None:
+        self.current = first_up(self.rungs)
+        self.is_all_up = all(rung.is_up for rung in self.rungs)
+
+    def _tell(self, change: Change, rung: Rung) -> None:
+        raise_signal = self._sink.raise_signal
+        if change.cause == "probe_started":
+            raise_signal(f"probe.testing:{rung.name}")
+        elif change.cause == "probe_passed":
+            raise_signal(f"probe.success:{rung.name}")
+        elif change.cause == "probe_failed":
+            raise_signal(f"probe.failed:{rung.name}")
+        if change.went_down:
+            route = None if self.current is None else self.current.name
+            edge = f"failover.requested:{rung.name}→{stand_in(self.rungs, rung)}"
+            raise_signal(edge, payload={"route": route, "local": change.after.is_local})
+            if route is None:
+                raise_signal("failover.exhausted", key=self._group)
+        elif change.came_up:
+            raise_signal(f"failover.restored:{rung.name}")

@@ -1,0 +1,330 @@
+"""How the run of an item begins on a rung, how it ends, and what then becomes of the item.
+
+Reports to the health store, which decides; raises the signals of items.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from abc import ABC, abstractmethod
+from contextvars import Context
+from typing import Any, Final
+
+import anyio
+
+from ._bodies import RanOutOfTimeError, call_guarded
+from ._errors import CoordinatorCompletedError, ProcessingFailedError
+from ._group import GroupOptions
+from ._health_store import HealthStore
+from ._intake import Intake
+from ._route import Route
+from ._rungs import Item, Probe, Rung, first_up
+from ._sink import SignalSink
+from ._waiting import WaitingItems
+from ._workers import JobOwner, Started, Workers
+
+_log: Final = logging.getLogger("ephemeral")
+
+# What a canary or probe returns that was not given the lease: somebody else is probing.
+REFUSED: Final = object()
+# Seconds until a refused lease is asked for again, should nothing be heard of the prober before.
+_ASK_AGAIN: Final = 0.1
+
+
+class LadderRuns(JobOwner[Item | Probe], ABC):
+    """The items that run on the slots of a group's rungs.
+
+    An accepted item is always in one place: waiting, running, or ended and counted. Signals are raised, and callbacks
+    called, between two such places, so that whoever listens sees counters that balance.
+    """
+
+    def __init__(self, group: str, sink: SignalSink, health: HealthStore) -> None:
+        self.group = group
+        self.name = f"group {group!r}"
+        self.options = GroupOptions()
+        self.priorities: set[int] = set()
+        self.undelivered: list[Any] = []
+        self.total_completed: int = 0
+        self.total_failed: int = 0
+        self.total_cancelled: int = 0
+        self.total_abandoned: int = 0
+        self.callback_errors: int = 0
+        self.health = health
+        self.route = Route(group, sink, health, self._moved)
+        self.intake: Intake[tuple[Any, str]] = Intake(self.name, self.options.max_pending, self._admit)
+        self.workers: Workers[Item | Probe] = Workers(self, limit=1)
+        self._sink = sink
+        self._waiting = WaitingItems(self.route.rungs)
+        self._running: dict[int, Item] = {}
+        self._is_over = False
+        self._idle = anyio.Event()
+        self._watch_wanted = anyio.Event()
+
+    @abstractmethod
+    def _admit(self, named: tuple[Any, str], context: Context) -> int:
+        """Put a new item at the back of the line and return its operation id."""
+
+    @abstractmethod
+    def _moved(self, rung: Rung) -> None:
+        """Move what waits, now that the health of *rung* has changed."""
+
+    @property
+    def pending(self) -> int:
+        """Items and calls that wait."""
+        return len(self._waiting)
+
+    @property
+    def active(self) -> int:
+        """Items and calls that run."""
+        return len(self._running)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing waits and nothing runs; once all is over, calls end in their callers' own time."""
+        if self._is_over:
+            return not self._waiting and all(item.is_call for item in self._running.values())
+        return not self._waiting and not self._running
+
+    def describe(self) -> str:
+        """Return the counters of the group in words."""
+        return (
+            f"{self.pending} pending, {self.active} active, {self.total_completed} completed, "
+            f"{self.total_failed} failed, {self.total_cancelled} cancelled, {self.total_abandoned} abandoned, "
+            f"{len(self.undelivered)} undelivered"
+        )
+
+    def _occupy(self, item: Item, rung: Rung, *, as_canary: bool = False) -> None:
+        rung.active += 1
+        self._running[item.id] = item
+        item.rung = rung
+        item.epoch = rung.epoch
+        if as_canary:
+            item.is_canary = True
+            rung.asker = item
+        if rung.slow_after is not None:
+            item.started_at = self.workers.now()
+            rung.in_flight.append((item.started_at, item))
+            if len(rung.in_flight) == 1:
+                self._watch_wanted.set()
+
+    def _vacate(self, item: Item) -> None:
+        """The run of *item* is over: what it was goes, what the item is stays."""
+        del self._running[item.id]
+        item.rung.active -= 1
+        if item.rung.asker is item:
+            item.rung.asker = None
+        item.is_canary = item.is_slow = False
+        item.lease = item.worker = None
+        if item.is_call and self._waiting:
+            self.workers.wake()  # a worker looks for its next job itself; a caller's task does not
+
+    # Work runs
+
+    def first_step(self, job: Item | Probe) -> Started:
+        """Begin an item or a probe."""
+        if isinstance(job, Probe) or job.is_canary:
+            coroutine = self._run_leased(job)
+        else:
+            self._sink.raise_signal(f"processing.started:{job.rung.name}:{job.name}", operation_id=job.id)
+            coroutine = job.rung.run(job.payload)
+        return coroutine, coroutine.send(None)
+
+    async def _run(self, item: Item) -> Any:
+        self._sink.raise_signal(f"processing.started:{item.rung.name}:{item.name}", operation_id=item.id)
+        return await item.rung.run(item.payload)
+
+    async def _run_leased(self, job: Item | Probe) -> Any:
+        """Run a canary or a probe, if this process is the one that may."""
+        rung = job.rung
+        try:
+            job.lease = await self.health.acquire(rung.name, self.workers.now())
+        finally:
+            # A probe of the rung's own is not joined by another one here, however long it takes.
+            if isinstance(job, Item) or job.lease is None:
+                rung.asker = None
+        if job.lease is None:
+            rung.ask_again_at = self.workers.now() + _ASK_AGAIN
+            self._watch_wanted.set()
+            return REFUSED
+        if isinstance(job, Probe):
+            assert rung.probe is not None
+            return await rung.probe()
+        job.epoch = rung.epoch
+        return await self._run(job)
+
+    def returned(self, job: Item | Probe, value: object) -> None:
+        """Note how a worker's job ended."""
+        if isinstance(job, Probe):
+            if job.lease is not None:
+                self._after_probe(job, is_good=value is not False)
+        elif value is REFUSED:
+            self._after_refusal(job)
+        elif value is False:
+            self._after_failure(job, ProcessingFailedError(job.rung.name, job.name))
+        else:
+            self._after_success(job)
+
+    def raised(self, job: Item | Probe, error: BaseException) -> None:
+        """Note that a worker's job failed or was cancelled."""
+        if isinstance(job, Item):
+            self._after_failure(job, error)
+        elif job.lease is not None:
+            is_cancellation = isinstance(error, self.workers.cancelled_class)
+            if not is_cancellation:
+                _log.info("%s: the probe of %s raised %r", self.name, job.rung.name, error)
+            self._after_probe(job, is_good=None if is_cancellation else not self._is_fault(job.rung, error))
+        if isinstance(error, KeyboardInterrupt | SystemExit):
+            raise error
+
+    def _after_probe(self, probe: Probe, *, is_good: bool | None) -> None:
+        assert probe.lease is not None
+        probe.rung.asker = None
+        if is_good is None:
+            self.health.give_back(probe.lease)
+        else:
+            self.health.finish(probe.lease, self._tick(), is_good=is_good)
+
+    def _tick(self) -> float:
+        now = self.workers.latest = self.workers.now()
+        return now
+
+    # A run has ended
+
+    def _after_success(self, item: Item) -> None:
+        self._tell("complete", item)
+        now = self._tick()
+        if item.lease is not None:
+            self.health.finish(item.lease, now, is_good=True)
+        elif not item.is_slow:
+            self.health.succeeded(item.rung.name, item.epoch, now)
+        self.total_completed += 1
+        self._vacate(item)
+        item.clear()
+        self._note_idle()
+
+    def _after_failure(self, item: Item, error: BaseException) -> bool:
+        """Report a failure and decide what becomes of the item; return whether it runs again."""
+        if self._is_cancellation(item, error):
+            self._after_cancellation(item)
+            return False
+        self._tell("failed", item)
+        is_fault = self._is_fault(item.rung, error)
+        self._report(item, is_fault=is_fault)
+        is_canary, rung = item.is_canary and is_fault, item.rung
+        if self._is_over or isinstance(error, KeyboardInterrupt | SystemExit):
+            return self._give_up(item, error)
+        if is_canary:
+            item.must_run = True
+        else:
+            item.failed_runs += 1
+            if not self.options.reroute_failed:
+                return self._give_up(item, error)
+            if item.failed_runs >= self.options.max_attempts:
+                return self._give_up(item, error, is_abandoned=True)
+        target = first_up(self.route.rungs, below=rung.priority)
+        if item.is_call and target is None and not is_canary:
+            return self._give_up(item, error)
+        self._put_back(item, target)
+        return True
+
+    def _report(self, item: Item, *, is_fault: bool) -> None:
+        now = self._tick()
+        if item.lease is not None:
+            self.health.finish(item.lease, now, is_good=not is_fault)
+        elif item.is_slow or item.is_canary:
+            pass  # counted when it became slow
+        elif is_fault:
+            self.health.failed(item.rung.name, item.epoch, now)
+        else:
+            self.health.succeeded(item.rung.name, item.epoch, now)  # it answered: the item was at fault
+
+    def _put_back(self, item: Item, target: Rung | None) -> None:
+        """Have *item* wait for its next run: on *target*, or at the back of the line."""
+        self._vacate(item)
+        if item.is_call:
+            item.turn = anyio.Event()
+        else:
+            self.intake.taken()
+        self._waiting.hand(item, target)
+        self.workers.wake()
+
+    def _give_up(self, item: Item, error: BaseException, *, is_abandoned: bool = False) -> bool:
+        if is_abandoned:
+            self._tell("abandoned", item)
+            self.total_abandoned += 1
+        else:
+            self.total_failed += 1
+        self._vacate(item)
+        on_failed = self.options.on_failed
+        if on_failed is not None and not item.is_call and not call_guarded(self.name, on_failed, item.payload, error):
+            self.callback_errors += 1
+        item.clear()
+        self._note_idle()
+        return False
+
+    def _after_refusal(self, item: Item) -> None:
+        """Somebody else probes: the canary goes back to the head of the line."""
+        self._vacate(item)
+        if not item.is_call:
+            self.intake.taken()
+        self._waiting.put_first(item)
+
+    def _after_cancellation(self, item: Item) -> None:
+        if item.lease is not None:
+            self.health.give_back(item.lease)
+        self._vacate(item)
+        if item.is_cut_off:
+            self._left_over(item)
+        else:
+            self.total_cancelled += 1
+            item.clear()
+        self._note_idle()
+
+    def _left_over(self, item: Item) -> None:
+        if item.is_call:
+            self._refuse(item, CoordinatorCompletedError(self.name))
+            return
+        self.undelivered.append(item.payload)
+        item.clear()
+        self._tell("undelivered", item)
+
+    def _refuse(self, call: Item, error: Exception) -> None:
+        self.total_failed += 1
+        call.refusal = error
+        call.clear()
+        if call.turn is not None:
+            call.turn.set()
+
+    def _is_cancellation(self, item: Item, error: BaseException) -> bool:
+        """Whether a run was cancelled from outside; a processor that raises that error itself has failed."""
+        if not isinstance(error, self.workers.cancelled_class):
+            return False
+        is_interrupted = item.worker is None or item.worker.interrupted
+        return is_interrupted or self._is_over or anyio.current_effective_deadline() == -math.inf
+
+    def _is_fault(self, rung: Rung, error: BaseException) -> bool:
+        if rung.is_failure is None or isinstance(error, RanOutOfTimeError | ProcessingFailedError):
+            return True
+        try:
+            return bool(rung.is_failure(error))
+        except Exception:  # noqa: BLE001  whatever is_failure raises, the call has failed
+            self.callback_errors += 1
+            _log.exception("%s: is_failure of %s raised; its call counts as failed", self.name, rung.name)
+            return True
+
+    def _tell(self, what: str, item: Item) -> None:
+        self._sink.raise_signal(f"processing.{what}:{item.rung.name}:{item.name}", operation_id=item.id)
+
+    def _became_slow(self, item: Item, now: float) -> None:
+        item.is_slow = True
+        self._tell("slow", item)
+        lease, item.lease = item.lease, None
+        if lease is not None:
+            self.health.finish(lease, now, is_good=False)
+        else:
+            self.health.failed(item.rung.name, item.epoch, now)
+
+    def _note_idle(self) -> None:
+        if (not self._running or self._is_over) and self.is_idle:
+            self._idle.set()
