@@ -39,7 +39,8 @@ def place(tmp_path: Path) -> Path:
 
 @contextlib.contextmanager
 def started(place: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
-    environment = {**os.environ, "TMPDIR": str(place), "PYTHONUNBUFFERED": "1"}
+    # What takes a pipe for a terminal, and a stream that cannot say "→", are the caller's worst.
+    environment = {**os.environ, "TMPDIR": str(place), "FORCE_COLOR": "1", "PYTHONIOENCODING": "ascii"}
     process = subprocess.Popen(
         [*RUN, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
     )
@@ -70,7 +71,7 @@ def test_a_run_into_a_pipe_ends_in_a_verdict_of_nothing_lost(place: Path) -> Non
     turns = [
         "services.starting",
         "service.killed:primary",
-        "failover.requested:pri1→pri2",
+        "failover.requested:pri1\\u2192pri2",
         "service.restarted:primary",
         "failover.restored:pri1",
     ]

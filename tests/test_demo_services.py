@@ -11,6 +11,8 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
+import anyio
+import anyio.lowlevel
 import httpx
 import pytest
 
@@ -68,6 +70,30 @@ async def test_a_service_is_killed_and_comes_back_at_the_same_address(path: Path
         for pid in (first_pid, last_pid):
             with pytest.raises(ProcessLookupError):
                 os.kill(pid, 0)
+
+
+async def test_what_was_done_and_never_confirmed_is_refused_elsewhere(path: Path) -> None:
+    async with httpx.AsyncClient(trust_env=False, timeout=20.0) as client:
+        with (
+            ServiceProcess("primary", path, latency=(2.0, 2.0), seed=1) as primary,
+            ServiceProcess("backup", path, latency=LATENCY, seed=1) as backup,
+            Ledger(path) as ledger,
+        ):
+            for service in (primary, backup):
+                service.spawn()
+                await service.wait_ready()
+
+            async def kill_before_reply() -> None:
+                while not ledger.attempts():
+                    await anyio.lowlevel.checkpoint()
+                primary.kill()
+
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(kill_before_reply)
+                with pytest.raises(httpx.TransportError):
+                    await client.put(f"{primary.url}/widgets/w1")
+            assert (await client.put(f"{backup.url}/widgets/w1")).json()["is_repeat"] is True
+            assert [(a.service, a.is_repeat) for a in ledger.attempts()] == [("primary", False), ("backup", True)]
 
 
 async def test_a_service_that_cannot_start_says_why(tmp_path: Path) -> None:

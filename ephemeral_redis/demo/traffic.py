@@ -109,7 +109,8 @@ async def open_traffic(primary_url: str, backup_url: str, history: Timeline) -> 
     async with (
         # trust_env: a proxy that is meant for the world must not be asked for a local service.
         httpx.AsyncClient(timeout=REQUEST_TIMEOUT, trust_env=False) as client,
-        SignalSink() as sink,
+        # Three signals a widget at most: room for the last second of a thousand a second.
+        SignalSink(max_capacity=5_000) as sink,
         WidgetAtom(
             1,
             _putting(client, primary_url),
