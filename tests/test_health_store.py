@@ -162,6 +162,25 @@ def test_counting_starts_anew_after_a_recovery(health: HealthOptions):
     assert watched.store.failures("pri1", START + 4) == 1
 
 
+def test_under_rate_calls_from_before_a_recovery_dilute_nothing_and_later_ones_count():
+    watched = Watched(RATE)
+    watched.succeed(START, START)
+    watched.store.isolate("pri1", START)
+    watched.store.reset("pri1", START)
+    watched.fail(START, START)
+    assert watched.is_up, "two calls are below the minimum of four"
+    watched.store.reset("pri1", START)
+    watched.succeed(START, START)
+    watched.fail(START, START)
+    assert not watched.is_up
+
+
+def test_under_rate_a_busy_processor_keeps_no_more_than_its_window():
+    watched = Watched(RATE, failure_window=10.0)
+    watched.succeed(*(START + second for second in range(1000)))
+    assert len(watched.store._entries["pri1"].evidence._successes) == 11
+
+
 # ---- probing
 
 

@@ -133,7 +133,7 @@ class LocalHealthStore(HealthStore):
         # Nearly every call ends here: nothing failed lately, and no policy asks for the successes.
         if entry is None or not entry.evidence.heeds_success:
             return
-        if entry.record.is_up and entry.record.epoch == epoch:
+        if entry.record.epoch == epoch:
             entry.evidence.succeeded(now)
 
     async def acquire(self, processor: str, now: float) -> Lease | None:
@@ -189,7 +189,7 @@ class _Evidence:
 
     def failed(self, now: float) -> None:
         self._failures.append(now)
-        self.heeds_success = self._rules.policy != "windowed"
+        self.heeds_success = True
 
     def succeeded(self, now: float) -> None:
         if self._rules.policy == "rate":
