@@ -11,8 +11,21 @@ from collections import deque
 from collections.abc import Callable
 from typing import TypeAlias
 
-from . import _health
-from ._health import Change, Counts, HealthRecord, HealthRules, Lease
+from ._health import (
+    Change,
+    Counts,
+    HealthRecord,
+    HealthRules,
+    Lease,
+    finish,
+    fresh,
+    give_back,
+    grant,
+    isolate,
+    judge,
+    reset,
+    trip,
+)
 
 OnChange: TypeAlias = Callable[[Change], None]
 
@@ -105,7 +118,7 @@ class LocalHealthStore(HealthStore):
     def register(self, processor: str, rules: HealthRules, now: float) -> None:
         if processor in self._entries:
             raise ValueError(f"{processor!r} is registered already; forget it first")
-        self._entries[processor] = _Entry(rules, _health.fresh(processor, by=self.origin, now=now))
+        self._entries[processor] = _Entry(rules, fresh(processor, by=self.origin, now=now))
 
     def forget(self, processor: str) -> None:
         self._entries.pop(processor, None)
@@ -123,10 +136,10 @@ class LocalHealthStore(HealthStore):
             return
         entry.evidence.failed(now)
         counts = entry.evidence.counts(now)
-        reach = _health.judge(entry.rules, own=counts, fleet=counts, origins=1)
+        reach = judge(entry.rules, own=counts, fleet=counts, origins=1)
         if reach is not None:
             failures = counts.failures
-            self._apply(_health.trip(entry.record, entry.rules, reach, failures=failures, by=self.origin, now=now))
+            self._apply(trip(entry.record, entry.rules, reach, failures=failures, by=self.origin, now=now))
 
     def succeeded(self, processor: str, epoch: int, now: float) -> None:
         entry = self._entries.get(processor)
@@ -138,7 +151,7 @@ class LocalHealthStore(HealthStore):
 
     async def acquire(self, processor: str, now: float) -> Lease | None:
         entry = self._entries.get(processor)
-        change = entry and _health.grant(entry.record, entry.rules, owner=self.origin, now=now)
+        change = entry and grant(entry.record, entry.rules, owner=self.origin, now=now)
         if not change:
             return None
         self._apply(change)
@@ -147,23 +160,23 @@ class LocalHealthStore(HealthStore):
     def finish(self, lease: Lease, now: float, *, is_good: bool) -> None:
         entry = self._entries.get(lease.processor)
         if entry is not None:
-            self._apply(_health.finish(entry.record, entry.rules, lease, is_good=is_good, now=now))
+            self._apply(finish(entry.record, entry.rules, lease, is_good=is_good, now=now))
 
     def give_back(self, lease: Lease) -> None:
         entry = self._entries.get(lease.processor)
         if entry is not None:
-            self._apply(_health.give_back(entry.record, lease))
+            self._apply(give_back(entry.record, lease))
 
     def isolate(self, processor: str, now: float) -> None:
         entry = self._entries.get(processor)
         if entry is not None:
-            self._apply(_health.isolate(entry.record, by=self.origin, now=now))
+            self._apply(isolate(entry.record, by=self.origin, now=now))
 
     def reset(self, processor: str, now: float) -> None:
         entry = self._entries.get(processor)
         if entry is not None:
             entry.evidence.clear()
-            self._apply(_health.reset(entry.record, by=self.origin, now=now))
+            self._apply(reset(entry.record, by=self.origin, now=now))
 
     def _apply(self, change: Change | None) -> None:
         if change is None:
