@@ -18,27 +18,29 @@ class CountIndex:
     """The stamps of the entries that match one question, sorted, kept up to date by pulling.
 
     A raise costs an index nothing; a question pays for what has arrived and left since it was last asked.
+
+    Attributes:
+        end: The sequence number up to which it has looked.
     """
 
     def __init__(self, kind: CountKind, text: str) -> None:
         self._matches = _matcher(kind, text)
         self._forget()
         self._generation = -1
-        self._next = 0  # the first sequence number not looked at yet
+        self.end = 0
 
     def follow(self, log: Sequence[tuple[Any, ...] | None], base: int, head: int, generation: int) -> None:
         """Take in what was appended to *log* and let go of what lies before *head*; start anew after a renumbering."""
-        end = base + len(log)
-        first = base + head
-        if generation != self._generation or self._next < first:
+        first, end = base + head, base + len(log)
+        if generation != self._generation or self.end < first:
             self._forget()
             self._generation = generation
-            self._next = first
-        else:
+            self.end = first
+        elif self._arrivals and self._arrivals[0][0] < first:
             self._let_go(first)
-        if self._next < end:
+        if self.end < end:
             self._take_in(log, base)
-            self._next = end
+            self.end = end
 
     def count_since(self, since: float) -> int:
         """Return how many entries have a stamp of at least *since*."""
@@ -51,7 +53,7 @@ class CountIndex:
 
     def _take_in(self, log: Sequence[tuple[Any, ...] | None], base: int) -> None:
         matches, stamps, arrivals = self._matches, self._stamps, self._arrivals
-        for sequence, record in enumerate(log[self._next - base :], self._next):
+        for sequence, record in enumerate(log[self.end - base :], self.end):
             if record is not None and matches(record[0]):
                 stamp = record[3]
                 arrivals.append((sequence, stamp))

@@ -6,15 +6,15 @@ import functools
 import inspect
 import itertools
 import logging
-import threading
+import sys
 from collections.abc import Callable
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import Any, Final, Self
 
 from ._patterns import Matcher, Pattern, compile_pattern
 from ._signals import SignalEvent
 from ._turn import reentrant_lock
-from ._window import Record, event_of
+from ._window import Record, new_event
 
 Listener = Callable[[SignalEvent], object]
 """Called with each event, in the thread that raised it; what it returns is ignored."""
@@ -27,12 +27,9 @@ MAX_NESTING: Final = 64
 _logger = logging.getLogger("ephemeral")
 
 
-class _Nesting(threading.local):
-    depth = 0
-
-
-# One for all sinks: listeners that raise back and forth between two sinks nest too.
-_nesting = _Nesting()
+# One entry for each delivery under way, of all sinks and threads: listeners that raise back and forth between two sinks
+# nest too. Appending and popping are atomic, and cost half of a thread-local counter.
+_under_way: list[None] = []
 
 
 class Subscription:
@@ -115,17 +112,16 @@ class Listeners:
 
     def deliver(self, record: Record) -> None:
         """Call each listener that wants *record*, in this thread; only a request to end the program comes out."""
-        depth = _nesting.depth
-        if depth >= MAX_NESTING:
+        if _under_way and len(_under_way) >= MAX_NESTING and _nesting() > MAX_NESTING:
             self._cut_off(record)
             return
-        _nesting.depth = depth + 1
+        _under_way.append(None)
         event = None
         try:
             for listener, matches in self.current:
                 if matches is None or matches(record[0]):
                     if event is None:
-                        event = event_of(record)
+                        event = record if type(record) is SignalEvent else new_event(SignalEvent, record)
                     try:
                         listener(event)
                     except (KeyboardInterrupt, SystemExit):
@@ -133,7 +129,7 @@ class Listeners:
                     except BaseException as error:  # noqa: BLE001  the contract: whatever a listener raises stays here
                         self._report(listener, event, error)
         finally:
-            _nesting.depth = depth
+            _under_way.pop()
 
     def _publish(self) -> None:
         self._changes += 1
@@ -168,6 +164,16 @@ class Listeners:
                 record[0],
                 MAX_NESTING,
             )
+
+
+def _nesting() -> int:
+    """Return how many deliveries this thread is in, read off its stack."""
+    depth = 0
+    frame: FrameType | None = sys._getframe()  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  documented, just not typed as public
+    while frame is not None:
+        depth += frame.f_code is Listeners.deliver.__code__
+        frame = frame.f_back
+    return depth
 
 
 def _require_plain(listener: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -41,16 +42,18 @@ class SignalQuestions(ABC):
     __slots__ = ()
 
     @abstractmethod
-    def now(self) -> float:
-        """Return the time of the window, UTC epoch seconds."""
-
-    @abstractmethod
     def _events(self) -> list[SignalEvent]:
         """Return the live events, oldest arrival first, in a list of the caller's own."""
 
     @abstractmethod
-    def _count(self, kind: CountKind, text: str, since: float) -> int:
-        """Return how many live events match *kind* of *text* and are stamped *since* or later."""
+    def _count(
+        self,
+        kind: CountKind,
+        text: str,
+        since: float | datetime | None = None,
+        within: float | timedelta | None = None,
+    ) -> int:
+        """Return how many live events match *kind* of *text* and are as recent as `lower_bound` has it."""
 
     def sense(self, which: Pattern | Predicate | None = None) -> list[SignalEvent]:
         """Return the live signals that match, oldest arrival first.
@@ -78,7 +81,7 @@ class SignalQuestions(ABC):
         """
         if callable(which):
             return any(map(which, reversed(self._events())))
-        return self._count("exact", which, float("-inf")) > 0
+        return self._count("exact", which) > 0
 
     def get_op_signals(self, operation_id: int, pattern: Pattern | None = None) -> list[SignalEvent]:
         """Return the live signals of one operation, oldest arrival first; 0 gives those of no operation.
@@ -127,7 +130,7 @@ class SignalQuestions(ABC):
             TypeError: *prefix* is no ``str``, or both times are given.
             ValueError: *since* is no instant (a naive ``datetime``, NaN), or *within* no duration of 0 seconds or more.
         """
-        return self._count("prefix", prefix, self._lower_bound(since, within))
+        return self._count("prefix", prefix, since, within)
 
     def count_recent_in_scope(
         self, scope: str, *, since: float | datetime | None = None, within: float | timedelta | None = None
@@ -136,7 +139,7 @@ class SignalQuestions(ABC):
 
         Times, cost and errors as in `count_recent_by_prefix`; a *scope* no signal could have is a ``ValueError``.
         """
-        return self._count("scope", scope, self._lower_bound(since, within))
+        return self._count("scope", scope, since, within)
 
     def count_recent_exact(
         self, name: str, *, since: float | datetime | None = None, within: float | timedelta | None = None
@@ -145,7 +148,7 @@ class SignalQuestions(ABC):
 
         Times, cost and errors as in `count_recent_by_prefix`; a *name* no signal could have is a ``ValueError``.
         """
-        return self._count("exact", name, self._lower_bound(since, within))
+        return self._count("exact", name, since, within)
 
     def count_recent_by_contains(
         self, text: str, *, since: float | datetime | None = None, within: float | timedelta | None = None
@@ -154,14 +157,16 @@ class SignalQuestions(ABC):
 
         Times, cost and errors as in `count_recent_by_prefix`.
         """
-        return self._count("contains", text, self._lower_bound(since, within))
+        return self._count("contains", text, since, within)
 
-    def _lower_bound(self, since: float | datetime | None, within: float | timedelta | None) -> float:
-        if within is None:
-            return float("-inf") if since is None else epoch_seconds("since", since)
-        if since is not None:
-            raise TypeError("pass since or within, not both")
-        return self.now() - seconds("within", within, zero=True)
+
+def lower_bound(since: float | datetime | None, within: float | timedelta | None, now: float) -> float:
+    """Return the lowest stamp that counts; raises as the counts do."""
+    if within is None:
+        return -math.inf if since is None else epoch_seconds("since", since)
+    if since is not None:
+        raise TypeError("pass since or within, not both")
+    return now - seconds("within", within, zero=True)
 
 
 def as_predicate(which: Pattern | Predicate) -> Predicate:

@@ -1,0 +1,148 @@
+"""What a signal costs, as ratios to the cheapest thing that could record one: ``deque.append((time.time(), name))``.
+
+    python benchmarks/signals.py [--quick]
+
+Rounds of all cases are interleaved, so that a slow second of the machine hits them alike; each ratio is taken within a
+round. Exits with 1 only if a result is wrong, never for being slow.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import threading
+import time
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ephemeral import SignalSink
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+NAME = "processing.failed:pri1:widget-42"
+SCOPE = "processing.failed:pri1"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One measured figure over all rounds; *goal* is what it should stay on the right side of."""
+
+    what: str
+    unit: str
+    values: list[float]
+    goal: str
+
+    def __str__(self) -> str:
+        low, middle, high = min(self.values), statistics.median(self.values), max(self.values)
+        return f"{self.what:<58} {middle:7.2f} {self.unit:<2} ({low:.2f}–{high:.2f})  goal {self.goal}"
+
+
+def bare(count: int) -> float:
+    """Return seconds per append of a stamped tuple to a bounded deque."""
+    window: deque[tuple[float, str]] = deque(maxlen=1000)
+    begin = time.perf_counter()
+    for _ in range(count):
+        window.append((time.time(), NAME))
+    return (time.perf_counter() - begin) / count
+
+
+def raising(count: int, *, listeners: int = 0, threads: int = 1) -> float:
+    """Return seconds per raise into a sink of the default size, what it trims meanwhile included."""
+    sink = SignalSink()
+    for _ in range(listeners):
+        sink.subscribe(_ignore)
+    share = count // threads
+    start = threading.Barrier(threads + 1)
+
+    def work() -> None:
+        start.wait()
+        for _ in range(share):
+            sink.raise_signal(NAME)
+
+    if threads == 1:
+        seconds = _timed(lambda: _raise_many(sink, share))
+    else:
+        crew = [threading.Thread(target=work) for _ in range(threads)]
+        for thread in crew:
+            thread.start()
+        start.wait()
+        seconds = _timed(lambda: [thread.join() for thread in crew])
+    counted = sink.statistics()
+    check(counted.raised == share * threads, f"{counted.raised} of {share * threads} signals were recorded")
+    check(counted.live == sink.max_capacity, f"{counted.live} signals are live")
+    return seconds / (share * threads)
+
+
+def counting(count: int, *, fresh: bool) -> float:
+    """Return seconds per repeated scope count over 5 000 signals; *fresh*: with one new signal before each."""
+    sink = SignalSink(max_capacity=5000)
+    for number in range(5000):
+        sink.raise_signal(f"processing.failed:pri{number % 2}:w{number}")
+    check(sink.count_recent_in_scope(SCOPE, within=10) == 2500, "the scope holds 2500 signals")
+
+    def ask() -> None:
+        for _ in range(count):
+            sink.count_recent_in_scope(SCOPE, within=10)
+
+    def raise_and_ask() -> None:
+        for _ in range(count):
+            sink.raise_signal(NAME)
+            sink.count_recent_in_scope(SCOPE, within=10)
+
+    return _timed(raise_and_ask if fresh else ask) / count
+
+
+def measure(*, quick: bool) -> list[Row]:
+    """Run all cases, interleaved, and return a row for each."""
+    count, rounds = (20_000, 5) if quick else (100_000, 11)
+    ratios: dict[str, list[float]] = {"none": [], "one": [], "threads": [], "count": [], "fresh": []}
+    for _ in range(rounds):
+        floor = bare(count)
+        alone = raising(count)
+        ratios["none"].append(alone / floor)
+        ratios["one"].append(raising(count, listeners=1) / floor)
+        ratios["threads"].append(alone / raising(count, threads=4))
+        ratios["count"].append(counting(count // 20, fresh=False) * 1e6)
+        ratios["fresh"].append(counting(count // 20, fresh=True) * 1e6)
+    return [
+        Row("raise_signal, no listener / bare append", "x", ratios["none"], "<= 2.75"),
+        Row("raise_signal, one listener / bare append", "x", ratios["one"], "<= 5.5"),
+        Row("rate of 4 threads / rate of 1, one sink", "x", ratios["threads"], ">= 0.8"),
+        Row("repeated scope count over 5 000 signals", "µs", ratios["count"], "<= 3"),
+        Row("raise and scope count over 5 000 signals", "µs", ratios["fresh"], "-"),
+    ]
+
+
+def check(is_right: bool, what: str) -> None:  # noqa: FBT001  reads as an assertion
+    """Stop with exit code 1 if a result is wrong: a fast wrong answer is no measurement."""
+    if not is_right:
+        sys.exit(f"wrong result: {what}")
+
+
+def _raise_many(sink: SignalSink, count: int) -> None:
+    for _ in range(count):
+        sink.raise_signal(NAME)
+
+
+def _ignore(event: object) -> None:
+    pass
+
+
+def _timed(work: Callable[[], object]) -> float:
+    begin = time.perf_counter()
+    work()
+    return time.perf_counter() - begin
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="fewer and shorter rounds")
+    for row in measure(quick=parser.parse_args().quick):
+        print(row)
+
+
+if __name__ == "__main__":
+    main()
