@@ -1,0 +1,404 @@
+"""What takes a rung down through the atom, what does not, and what hands do."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import anyio
+import pytest
+
+from ephemeral import HealthOptions, PriorityProcessorAtom, SignalSink
+from ephemeral.testing import wait_all_blocked
+
+from .ladder_kit import Service, ladder
+
+
+class NotFoundError(Exception):
+    """What a healthy service answers to a bad item."""
+
+
+def is_failure(error: BaseException) -> bool:
+    return not isinstance(error, NotFoundError)
+
+
+async def test_consecutive_failures_are_broken_by_a_success() -> None:
+    service = Service()
+    service.errors = {item: ConnectionError() for item in ("bad1", "bad2", "bad3", "bad4", "bad5")}
+    async with ladder(service, Service()) as group:
+        await group.enqueue("bad1", "bad2", "good", "bad3", "bad4")
+        assert group.first.consecutive_failures == 2
+        assert group.first.is_healthy
+        await group.enqueue("bad5")
+        assert not group.first.is_healthy
+        assert group.first.get_health().failures == 3
+
+
+async def test_windowed_failures_are_not_broken_by_successes() -> None:
+    service = Service()
+    service.errors = {item: ConnectionError() for item in ("bad1", "bad2", "bad3")}
+    async with ladder(service, Service(), health=HealthOptions(policy="windowed")) as group:
+        await group.enqueue("bad1", "good", "bad2", "good")
+        assert group.first.is_healthy
+        await group.enqueue("bad3")
+        assert not group.first.is_healthy
+
+
+async def test_a_rate_needs_enough_calls_and_ignores_the_threshold() -> None:
+    service = Service()
+    service.errors = {item: ConnectionError() for item in ("bad1", "bad2")}
+    options: dict[str, Any] = {
+        "failure_threshold": 1,
+        "health": HealthOptions(policy="rate", minimum_calls=4, failure_rate=0.5),
+    }
+    async with ladder(service, Service(), **options) as group:
+        await group.enqueue("bad1", "good", "good")
+        assert group.first.is_healthy
+        await group.enqueue("bad2")
+        assert not group.first.is_healthy
+
+
+@pytest.mark.parametrize(("pause", "is_healthy"), [(5.0, False), (5.25, True)])
+async def test_failures_leave_the_window(pause: float, is_healthy: bool) -> None:
+    service = Service(is_down=True)
+    async with ladder(service, Service(), failure_threshold=2, failure_window=5.0) as group:
+        await group.enqueue("a")
+        await group.settle(pause)
+        await group.enqueue("b")
+        assert group.first.is_healthy is is_healthy
+
+
+@pytest.mark.parametrize("answer", [None, 0, "", [], True])
+async def test_only_false_is_a_failure(answer: Any) -> None:
+    service = Service()
+    service.answers = {"w": answer}
+    async with ladder(service, failure_threshold=1) as group:
+        await group.enqueue("w")
+        assert group.statuses == {"completed": 1}
+
+
+async def test_false_is_a_failure() -> None:
+    service = Service()
+    service.answers = {"w": False}
+    given_up: list[Any] = []
+    async with ladder(service, Service(), failure_threshold=1, on_failed=lambda *why: given_up.append(why)) as group:
+        await group.enqueue("w")
+        assert not group.first.is_healthy
+        assert group.statuses == {"failed": 1}
+    [(item, error)] = given_up
+    assert item == "w"
+    assert str(error) == "pri1 returned False for 'w': the item failed; raise an error there to say why"
+
+
+@pytest.mark.parametrize("error", [ConnectionError(), BaseException("odd"), GeneratorExit()])
+async def test_whatever_a_processor_raises_is_a_failure(error: BaseException) -> None:
+    service = Service()
+    service.errors = {"w": error}
+    async with ladder(service, Service(), failure_threshold=1) as group:
+        await group.enqueue("w")
+        assert not group.first.is_healthy
+        assert group.statuses == {"failed": 1}
+
+
+async def test_an_item_at_fault_takes_no_processor_down() -> None:
+    service = Service()
+    service.errors = {"w": NotFoundError()}
+    given_up: list[Any] = []
+    options: dict[str, Any] = {"failure_threshold": 1, "is_failure": is_failure}
+    async with ladder(service, Service(), on_failed=lambda *why: given_up.append(why), **options) as group:
+        await group.enqueue("w")
+        assert group.first.is_healthy
+        assert group.statuses == {"failed": 1}
+        assert given_up == [("w", service.errors["w"])]
+        assert group.ears.heard[-1] == "processing.failed:pri1:w"
+
+
+async def test_an_item_at_fault_breaks_a_row_of_failures() -> None:
+    """Somebody answered: that is what consecutive failures are about."""
+    service = Service()
+    service.errors = {"bad1": ConnectionError(), "odd": NotFoundError(), "bad2": ConnectionError()}
+    async with ladder(service, Service(), failure_threshold=2, is_failure=is_failure) as group:
+        await group.enqueue("bad1", "odd", "bad2")
+        assert group.first.is_healthy
+
+
+async def test_is_failure_that_raises_counts_the_call_as_failed(caplog: pytest.LogCaptureFixture) -> None:
+    def broken(error: BaseException) -> bool:
+        raise LookupError("is_failure is broken")
+
+    async with ladder(Service(is_down=True), Service(), failure_threshold=1, is_failure=broken) as group:
+        await group.enqueue("w")
+        assert not group.first.is_healthy
+        assert group.first.statistics().callback_errors == 1
+        assert group.statuses == {"failed": 1}
+    assert "is_failure is broken" in caplog.text
+
+
+async def test_a_timeout_cancels_the_call_and_is_a_failure_whatever_is_failure_says() -> None:
+    service = Service(takes=math.inf)
+    options: dict[str, Any] = {"failure_threshold": 1, "timeout": 2.0, "is_failure": lambda error: False}
+    async with ladder(service, Service(), **options) as group:
+        await group.enqueue("w")
+        await group.settle(1.75)
+        assert group.first.is_healthy
+        await group.settle(0.25)
+        assert service.cancelled == ["w"]
+        assert not group.first.is_healthy
+        assert group.statuses == {"failed": 1}
+
+
+async def test_a_hung_call_counts_while_it_hangs_and_its_item_is_done_all_the_same() -> None:
+    service, backup = Service(), Service()
+    service.close_gate()
+    async with ladder(service, backup, failure_threshold=1, health=HealthOptions(slow_after=2.0)) as group:
+        await group.enqueue("hung", "next")
+        await group.settle(1.75)
+        assert backup.started == []
+        await group.settle(0.25)
+        assert backup.done == ["next"]
+        service.open_gate()
+        await group.settle()
+        assert group.statuses == {"completed": 2}
+        assert not group.first.is_healthy  # a late success restores nothing
+
+
+async def test_slow_calls_count_the_moment_they_are_slow_and_once() -> None:
+    service = Service(takes=3.0)
+    options: dict[str, Any] = {"failure_threshold": 4, "max_concurrency": 3, "health": HealthOptions(slow_after=1.0)}
+    async with ladder(service, Service(), **options) as group:
+        await group.enqueue("a")
+        await group.settle(0.5)
+        await group.enqueue("b", "c")
+        await group.settle(0.5)
+        assert group.first.consecutive_failures == 1
+        await group.settle(0.5)
+        assert group.first.consecutive_failures == 3
+        service.is_down = True
+        await group.settle(3.0)  # all end, with errors: counted before
+        assert group.first.consecutive_failures == 3
+        assert group.statuses == {"failed": 3}
+        assert len(group.ears.starting("processing.slow")) == 3
+
+
+async def test_a_slow_success_breaks_no_row_of_failures() -> None:
+    service = Service(takes=3.0)
+    async with ladder(service, Service(), failure_threshold=2, health=HealthOptions(slow_after=1.0)) as group:
+        await group.enqueue("slow")
+        await group.settle(3.0)
+        assert group.first.consecutive_failures == 1
+        service.takes, service.is_down = 0.0, True
+        await group.enqueue("bad")
+        assert not group.first.is_healthy
+
+
+async def test_a_call_of_the_callers_own_counts_as_slow_too() -> None:
+    service = Service(takes=3.0)
+    async with ladder(service, Service(), failure_threshold=1, health=HealthOptions(slow_after=1.0)) as group:
+        assert await group.first.call("w") == "service:w"
+        assert not group.first.is_healthy
+        assert group.statuses == {"completed": 1}
+
+
+async def test_quick_calls_are_not_slow_however_many_ran_before() -> None:
+    service = Service(takes=0.75)
+    async with ladder(service, failure_threshold=1, health=HealthOptions(slow_after=1.0)) as group:
+        await group.enqueue(*range(10))
+        await group.settle(20.0)
+        assert group.first.is_healthy
+        assert group.statuses == {"completed": 10}
+        assert group.ears.starting("processing.slow") == []
+
+
+async def two_calls_over_a_trip(group: Any, service: Service, *, second_is_down: bool) -> None:
+    """Start an old call, trip the rung, restore it by hand, and end the old call."""
+    service.close_gate()
+    await group.enqueue("old")
+    gate, service.gate = service.gate, None
+    service.is_down = True
+    await group.enqueue("bad")
+    assert not group.first.is_healthy
+    group.first.reset_health()
+    service.is_down = second_is_down
+    assert gate is not None
+    gate.set()
+    await group.settle()
+
+
+async def test_a_late_failure_of_an_old_call_costs_nothing() -> None:
+    service = Service()
+    async with ladder(service, Service(), failure_threshold=1, max_concurrency=2) as group:
+        await two_calls_over_a_trip(group, service, second_is_down=True)
+        assert "processing.failed:pri1:old" in group.ears.heard
+        assert group.first.is_healthy
+        assert group.first.consecutive_failures == 0
+
+
+async def test_a_late_success_of_an_old_call_restores_nothing() -> None:
+    service = Service()
+    async with ladder(service, Service(), failure_threshold=1, max_concurrency=2) as group:
+        service.close_gate()
+        await group.enqueue("old")
+        gate, service.gate = service.gate, None
+        assert gate is not None
+        group.first.isolate()
+        gate.set()
+        await group.settle()
+        assert group.first.get_health().state == "isolated"
+        assert "processing.complete:pri1:old" in group.ears.heard
+
+
+async def test_failures_from_before_a_recovery_cause_no_relapse() -> None:
+    service = Service(is_down=True)
+    options: dict[str, Any] = {"failure_threshold": 3, "failure_window": 100.0, "probe_interval": 1.0}
+    async with ladder(service, Service(), **options) as group:
+        await group.enqueue("a", "b", "c")
+        service.is_down = False
+        await group.settle(1.0)
+        await group.enqueue("canary")
+        assert group.first.is_healthy
+        assert group.first.consecutive_failures == 0
+        service.is_down = True
+        await group.enqueue("d", "e")
+        assert group.first.is_healthy
+        await group.enqueue("f")
+        assert not group.first.is_healthy
+
+
+async def test_what_fails_after_the_edge_is_not_another_edge() -> None:
+    service = Service()
+    service.close_gate()
+    service.is_down = True
+    async with ladder(service, Service(), failure_threshold=1, max_concurrency=3) as group:
+        await group.enqueue("a", "b", "c")
+        service.open_gate()
+        await group.settle()
+        assert len(group.ears.starting("failover.requested")) == 1
+        assert group.first.get_health().failures == 1
+
+
+async def test_isolate_and_reset_are_edges_by_hand() -> None:
+    async with ladder(Service(), Service(), failure_threshold=1) as group:
+        group.first.isolate()
+        health = group.first.get_health()
+        assert (health.state, health.failures, health.is_local) == ("isolated", 0, False)
+        assert not group.first.is_healthy
+        group.first.isolate()  # again: nothing happens
+        group.first.reset_health()
+        assert group.first.get_health().state == "up"
+        assert group.ears.heard == ["failover.requested:pri1→pri2", "failover.restored:pri1"]
+
+
+async def test_an_isolated_rung_gets_no_work_and_is_never_probed() -> None:
+    service, backup = Service(), Service()
+    async with ladder(service, backup, probe=Service(), probe_interval=1.0) as group:
+        group.first.isolate()
+        for item in range(5):
+            await group.enqueue(item)
+            await group.settle(100.0)
+        assert service.started == []
+        assert len(backup.done) == 5
+        assert group.ears.starting("probe.") == []
+
+
+async def test_isolating_one_that_is_down_stops_its_probes() -> None:
+    service = Service(is_down=True)
+    async with ladder(service, Service(), failure_threshold=1) as group:
+        await group.enqueue("w")
+        group.first.isolate()
+        await group.settle(100.0)
+        await group.enqueue("w2")
+        assert service.started == ["w"]
+        assert group.first.get_health().state == "isolated"
+        assert len(group.ears.starting("failover.requested")) == 1
+
+
+async def test_isolating_a_rung_outdates_the_probe_under_way() -> None:
+    service = Service(is_down=True)
+    async with ladder(service, Service(), failure_threshold=1) as group:
+        await group.enqueue("w")
+        service.is_down = False
+        service.close_gate()
+        await group.settle(5.0)
+        await group.enqueue("canary")
+        assert group.first.get_health().state == "probing"
+        group.first.isolate()
+        service.open_gate()
+        await group.settle()
+        assert group.first.get_health().state == "isolated"
+        assert service.done == ["canary"]
+
+
+async def test_reset_on_a_healthy_rung_forgets_its_failures_and_raises_nothing() -> None:
+    service = Service(is_down=True)
+    async with ladder(service, Service(), failure_threshold=2) as group:
+        await group.enqueue("a")
+        assert group.first.consecutive_failures == 1
+        with group.ears.only() as heard:
+            group.first.reset_health()
+        assert heard == []
+        assert group.first.consecutive_failures == 0
+        await group.enqueue("b")
+        assert group.first.is_healthy
+
+
+async def test_health_tells_who_when_and_how_often() -> None:
+    service = Service(is_down=True)
+    async with ladder(service, Service(), failure_threshold=2) as group:
+        up = group.first.get_health()
+        assert (up.processor, up.priority, up.state, up.last_probe, up.by) == ("pri1", 1, "up", None, group.sink.origin)
+        await group.settle(3.0)
+        await group.enqueue("a", "b")
+        down = group.first.get_health()
+        assert (down.state, down.failures, down.since.timestamp()) == ("down", 2, 3.0)
+        assert down.epoch > up.epoch
+        service.close_gate()
+        await group.settle(5.0)
+        await group.enqueue("canary")
+        probing = group.first.get_health()
+        assert (probing.state, probing.failures, probing.since.timestamp()) == ("probing", 2, 3.0)
+        assert probing.last_probe is not None
+        assert probing.last_probe.timestamp() == 8.0
+        assert [health.state for health in group.atoms[1].get_ladder()] == ["probing", "up"]
+        service.is_down = False
+        service.open_gate()
+        await group.settle()
+        assert [health.state for health in group.first.get_ladder()] == ["up", "up"]
+
+
+async def test_the_ladder_is_listed_in_order_of_priority_however_it_was_entered() -> None:
+    async with SignalSink() as sink, PriorityProcessorAtom(7, Service(), sink) as seventh:
+        not_entered = PriorityProcessorAtom(5, Service(), sink)
+        async with PriorityProcessorAtom(2, Service(), sink):
+            assert [health.priority for health in seventh.get_ladder()] == [2, 7]
+            with pytest.raises(RuntimeError, match="pri5 has no health yet; enter its block"):
+                not_entered.get_health()
+
+
+async def test_a_healthy_ladder_sets_no_timer() -> None:
+    """Whatever its options: the clock has nothing to jump to but this test's own deadline."""
+    options: dict[str, Any] = {
+        "health": HealthOptions(slow_after=1.0),
+        "timeout": 5.0,
+        "probe": Service(),
+        "probe_interval": 1.0,
+    }
+    async with ladder(Service(takes=0.5), Service(), every=options) as group:
+        await group.enqueue("w")
+        await group.first.drain()
+        await group.settle(1.0)  # the last appointment of a call that was quick
+        started_at = anyio.current_time()
+        assert next_timer() - started_at > 1000.0
+        group.first.isolate()
+        group.first.reset_health()
+        await wait_all_blocked()
+        assert next_timer() - started_at > 1000.0
+
+
+def next_timer() -> float:
+    """Return when the loop would wake next, as far as its own books say."""
+    native: Any = anyio.lowlevel.current_token().native_token
+    if hasattr(native, "_scheduled"):
+        return min((timer.when() for timer in native._scheduled if not timer.cancelled()), default=math.inf)
+    import trio
+
+    return anyio.current_time() + trio.lowlevel.current_statistics().seconds_to_next_deadline
