@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple, Protocol, Self
@@ -17,6 +16,10 @@ known_names: set[str] = set()
 """Names found valid: a look-up costs 20 ns, the checks 250 ns."""
 
 _MAX_KNOWN_NAMES: Final = 4096
+
+# What a datetime can show.
+_FIRST_STAMP: Final = datetime.min.replace(tzinfo=UTC).timestamp()
+_END_OF_STAMPS: Final = datetime.max.replace(microsecond=0, tzinfo=UTC).timestamp()
 
 
 def validate_name(name: object, what: str = "signal name") -> str:
@@ -105,8 +108,8 @@ class SignalEvent(_Fields):
 
     Raises:
         TypeError: *signal*, *operation_id* or *key* has the wrong type.
-        ValueError: *signal* is no valid name, *timestamp* no finite number and no aware ``datetime``, or *operation_id*
-            negative or too large.
+        ValueError: *signal* is no valid name, *timestamp* is no instant in the years 1 to 9999 (or a naive ``datetime``),
+            or *operation_id* is negative or too large.
     """
 
     __slots__ = ()
@@ -125,8 +128,8 @@ class SignalEvent(_Fields):
         name = validate_name(signal)
         check_context(key, operation_id)
         stamp = time.time() if timestamp is None else epoch_seconds("timestamp", timestamp)
-        if not math.isfinite(stamp):
-            raise ValueError(f"timestamp must be finite, not {timestamp!r}: the event would never age, or at once")
+        if not _FIRST_STAMP <= stamp < _END_OF_STAMPS:
+            raise ValueError(f"timestamp must be epoch seconds in the years 1 to 9999, not {timestamp!r}")
         return super().__new__(cls, name, operation_id, key, stamp, payload, propagation, origin)
 
     def __hash__(self) -> int:

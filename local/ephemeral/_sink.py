@@ -138,14 +138,14 @@ class SignalSink(SignalQuestions):
                 range.
         """
         try:
-            if signal not in known_names:
-                if isinstance(signal, SignalEvent):
-                    self._raise_event(signal, key, operation_id, payload)
-                    return
-                validate_name(signal)
-        except TypeError:
-            require_str("signal name", signal)  # says more than "unhashable"
-            raise
+            is_known = signal in known_names
+        except TypeError:  # neither a str nor an event: those have a hash
+            is_known = False
+        if not is_known:
+            if isinstance(signal, SignalEvent):
+                self._raise_event(signal, key, operation_id, payload)
+                return
+            validate_name(signal)
         if key is not None or operation_id != 0:
             check_context(key, operation_id)
         clock = self._clock
