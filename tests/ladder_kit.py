@@ -1,4 +1,4 @@
-"""What the ladder's tests stand on: services that do as told, and ears that hear every signal and check the counters."""
+"""What the ladder's tests stand on: services that do as told, and ears that check the counters at every signal."""
 
 from __future__ import annotations
 

@@ -399,6 +399,6 @@ def next_timer() -> float:
     native: Any = anyio.lowlevel.current_token().native_token
     if hasattr(native, "_scheduled"):
         return min((timer.when() for timer in native._scheduled if not timer.cancelled()), default=math.inf)
-    import trio
+    import trio  # noqa: PLC0415  only where it runs the test
 
     return anyio.current_time() + trio.lowlevel.current_statistics().seconds_to_next_deadline

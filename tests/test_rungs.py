@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextvars import Context
 from typing import Any
 
 import pytest
@@ -90,8 +91,6 @@ def test_a_rung_follows_its_record() -> None:
 
 
 def test_an_item_that_is_cleared_holds_nothing_of_the_user() -> None:
-    from contextvars import Context
-
     context = Context()
     item = Item(1, "secret", "name", context)
     item.clear()
