@@ -29,12 +29,16 @@ class Numbers(NamedTuple):
         sequence: Signals so far, whatever stream; makes members of sorted sets unique.
         signals: Position in the stream of signals: those sent or dropped so far.
         items: The same in the stream of items.
+        has_signals: Whether anything went into the stream of signals yet.
+        has_items: The same for the stream of items.
     """
 
     serial: int = 0
     sequence: int = 0
     signals: int = 0
     items: int = 0
+    has_signals: bool = False
+    has_items: bool = False
 
     def skip(self, signals: int, items: int) -> Numbers:
         """Number signals that will not be sent, so that readers know how many they miss."""
@@ -48,11 +52,13 @@ class Lane(NamedTuple):
         position: Position of its first signal.
         body: The packed signals; empty if there are none.
         size: How many.
+        is_first: Whether the sender put nothing there before, so that what lies before it was dropped, not read.
     """
 
     position: int
     body: bytes
     size: int
+    is_first: int
 
 
 class Batch(NamedTuple):
@@ -106,24 +112,32 @@ def lay_out(
     )
     members = b"".join([origin + (numbers.sequence + place).to_bytes(6, "big") for _, _, _, place, _ in laid])
     scopes, ranges = _ranges([(shallow, deep) for _, shallow, deep, _, _ in laid])
-    into_signals = _lane(numbers.signals, [(place, signal) for at, _, _, place, signal in laid if at == _SIGNALS])
-    into_items = _lane(numbers.items, [(place, signal) for at, _, _, place, signal in laid if at == _ITEMS])
+    into_signals = _lane(
+        numbers.signals, numbers.has_signals, [(place, signal) for at, _, _, place, signal in laid if at == _SIGNALS]
+    )
+    into_items = _lane(
+        numbers.items, numbers.has_items, [(place, signal) for at, _, _, place, signal in laid if at == _ITEMS]
+    )
     after = Numbers(
         numbers.serial + 1,
         numbers.sequence + len(signals),
         numbers.signals + into_signals.size,
         numbers.items + into_items.size,
+        numbers.has_signals or into_signals.size > 0,
+        numbers.has_items or into_items.size > 0,
     )
     stamps = [signal.record[3] for _, _, _, _, signal in laid]
     return Batch(after.serial, stamps, members, scopes, ranges, into_signals, into_items), after
 
 
-def _lane(position: int, placed: list[tuple[int, Outgoing]]) -> Lane:
+def _lane(position: int, is_used: bool, placed: list[tuple[int, Outgoing]]) -> Lane:
     if not placed:
-        return Lane(position, b"", 0)
+        return Lane(position, b"", 0, 0)
     # Places are those within the batch; a reader wants those within the entry.
     order = {place: index for index, place in enumerate(sorted([place for place, _ in placed]))}
-    return Lane(position, _codec.pack_body([(order[place], signal) for place, signal in placed]), len(placed))
+    return Lane(
+        position, _codec.pack_body([(order[place], signal) for place, signal in placed]), len(placed), 1 - is_used
+    )
 
 
 def _scopes(signal: str) -> tuple[str, str]:

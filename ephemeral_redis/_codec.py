@@ -56,11 +56,13 @@ class Entry(NamedTuple):
     Attributes:
         origin: Who sent it, 16 hexadecimal digits.
         position: How many signals it sent into this stream before.
+        is_first: Whether it is the sender's first entry in this stream.
         records: Its signals, as raised.
     """
 
     origin: str
     position: int
+    is_first: bool
     records: list[SignalRecord]
 
 
@@ -138,7 +140,7 @@ def _unpack_entry(entry_id: bytes, fields: Mapping[bytes, bytes], shift: float) 
         records[place] = (signal, operation_id, key, sent_at - age, value, None, origin)
     if None in records:
         raise UndecodableError("a place is taken twice")
-    return Entry(origin, position, records)  # type: ignore[arg-type]  # none is None
+    return Entry(origin, position, fields.get(b"f") == b"1", records)  # type: ignore[arg-type]  # none is None
 
 
 def unpack_payload(packed: Any) -> Any:

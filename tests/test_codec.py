@@ -51,7 +51,7 @@ def test_a_batch_is_read_as_it_was_raised(raised):
             got.append(entry.records)
     streams = ([r for r in records if not _batch.is_item(r[0])], [r for r in records if _batch.is_item(r[0])])
     assert got == [[(*r[:3], pytest.approx(r[3]), *r[4:]) for r in stream] for stream in streams if stream]
-    assert after == (1, len(records), len(streams[0]), len(streams[1]))
+    assert after == (1, len(records), len(streams[0]), len(streams[1]), bool(streams[0]), bool(streams[1]))
 
 
 @given(st.lists(NAMES, min_size=1, max_size=60), st.booleans())
@@ -71,7 +71,7 @@ def test_what_is_dropped_or_only_counted_still_moves_the_numbers():
     numbers = Numbers().skip(2, 3)
     batch, after = lay_out([record("a"), record("processing.failed:pri1:x")], numbers, publish_items=False)
     assert (batch.signals.position, batch.signals.size, batch.items.size) == (2, 1, 0)
-    assert after == Numbers(serial=1, sequence=2, signals=3, items=3)
+    assert after == Numbers(serial=1, sequence=2, signals=3, items=3, has_signals=True)
 
 
 @pytest.mark.parametrize(

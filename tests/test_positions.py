@@ -30,6 +30,12 @@ def test_what_an_entry_brings(entries, fresh_from, missed):
     assert arrival == (fresh_from, missed)
 
 
+def test_what_a_new_sender_dropped_before_its_first_signal_is_missed():
+    positions = Positions()
+    assert positions.arrive("a", 7, 3, is_first=True) == (0, 7)
+    assert positions.arrive("a", 7, 3, is_first=True) == (3, 0)
+
+
 def test_senders_are_told_apart_and_the_longest_silent_is_forgotten(monkeypatch):
     monkeypatch.setattr(_positions, "MAX_SENDERS", 2)
     positions = Positions()

@@ -9,8 +9,9 @@ ARGV  1 serial of the batch, growing by one per sender
       7 ages in ms, 4 bytes each, in the same order
       8 for each of KEYS 7…: first and last member of its range, counted from 1, 2 bytes each
       9, 10 position and body of the entry for stream 3; empty body: none   11 its signals
-      12, 13, 14 the same for stream 4
-      15 how many of the names after it are of one segment   16… names to keep known, then those of two segments
+      12 1 if it is the sender's first one there, else 0
+      13, 14, 15, 16 the same for stream 4
+      17 how many of the names after it are of one segment   18… names to keep known, then those of two segments
 Reply {1 if applied now, 0 if it had been before; server time, us}
 
 Big-endian throughout. A score is when the signal was raised, in us of this server: its time less the signal's age. ]]
@@ -54,13 +55,13 @@ end
 
 -- A stream's length counts entries, and an entry holds up to 256 signals: every eighth of the capacity the id is noted,
 -- and the stream is cut at the note that lies one capacity back.
-local function append(stream, name, position, body, count, from)
+local function append(stream, name, position, body, count, first, from)
   if body == '' then
     return
   end
   local minimum = string.format('%.0f-0', (now / 1000 - retention))
   local id = redis.call('XADD', stream, 'MINID', '~', minimum, '*', 'v', ARGV[4], 'o', ARGV[5], 'q', position,
-    'n', count, 'a', string.sub(ages, 4 * from + 1, 4 * (from + count)), 'b', body)
+    'n', count, 'f', first, 'a', string.sub(ages, 4 * from + 1, 4 * (from + count)), 'b', body)
   local total = redis.call('HINCRBY', KEYS[2], name, count)
   local step = math.ceil(capacity / 8)
   local before, part = math.floor((total - count) / step), math.floor(total / step)
@@ -75,9 +76,9 @@ local function append(stream, name, position, body, count, from)
   end
   redis.call('PEXPIRE', stream, lifetime)
 end
-local signals, items = tonumber(ARGV[11]), tonumber(ARGV[14])
-append(KEYS[3], 's', ARGV[9], ARGV[10], signals, 0)
-append(KEYS[4], 'i', ARGV[12], ARGV[13], items, signals)
+local signals, items = tonumber(ARGV[11]), tonumber(ARGV[15])
+append(KEYS[3], 's', ARGV[9], ARGV[10], signals, ARGV[12], 0)
+append(KEYS[4], 'i', ARGV[13], ARGV[14], items, ARGV[16], signals)
 
 local function remember(key, first, last)
   if last < first then
@@ -90,9 +91,9 @@ local function remember(key, first, last)
   redis.call('ZREMRANGEBYRANK', key, 0, -10001)
   redis.call('PEXPIRE', key, lifetime)
 end
-local shallow = tonumber(ARGV[15])
-remember(KEYS[5], 16, 15 + shallow)
-remember(KEYS[6], 16 + shallow, #ARGV)
+local shallow = tonumber(ARGV[17])
+remember(KEYS[5], 18, 17 + shallow)
+remember(KEYS[6], 18 + shallow, #ARGV)
 
 -- Last, so that a script that fails midway is run again. Kept for an hour at least: a retry may come that late.
 redis.call('SET', KEYS[1], ARGV[1], 'PX', math.max(lifetime, 3600000))

@@ -31,12 +31,13 @@ class Positions:
     def __init__(self) -> None:
         self._next: OrderedDict[str, int] = OrderedDict()
 
-    def arrive(self, sender: str, position: int, count: int) -> Arrival:
+    def arrive(self, sender: str, position: int, count: int, *, is_first: bool = False) -> Arrival:
         """Take note of *count* signals from *position* on, and tell which of them are new.
 
-        A sender that is heard for the first time may have sent before anybody listened: nothing counts as missed then.
+        A sender that is heard for the first time may have sent before anybody listened: nothing counts as missed then,
+        unless these are its first ones (*is_first*) and it says that it dropped some before.
         """
-        expected = self._next.get(sender, position)
+        expected = self._next.get(sender, 0 if is_first else position)
         self._next[sender] = max(expected, position + count)
         self._next.move_to_end(sender)
         if len(self._next) > MAX_SENDERS:

@@ -11,9 +11,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias
 
+from ._checks import seconds, whole_number
 from ._errors import BusUnavailableError
 from ._health import Cause, HealthRecord, HealthRules, Lease
 from ._loops import Loop, current_loop
+from ._patterns import Pattern
 from ._positions import Arrival, Positions
 from ._window import Record as SignalRecord
 
@@ -34,6 +36,7 @@ __all__ = [
     "Lease",
     "Loop",
     "NewsKind",
+    "Pattern",
     "Positions",
     "SharedRecord",
     "SignalBackend",
@@ -41,9 +44,11 @@ __all__ = [
     "SignalRecord",
     "Swap",
     "current_loop",
+    "seconds",
+    "whole_number",
 ]
 
-NewsKind: TypeAlias = Cause | Literal["counted", "forgotten"]
+NewsKind: TypeAlias = Cause | Literal["counted", "forgotten", "healed"]
 
 ITEM_SIGNALS = "processing."
 """Signals whose name begins so are raised for each item of a ladder: counted, but kept apart from all others."""
@@ -98,7 +103,8 @@ class HealthNews(NamedTuple):
     """One change of the health table, or of what has been counted.
 
     Attributes:
-        kind: Why it changed; ``"counted"``: only the count of failures did; ``"forgotten"``: it was dropped by hand.
+        kind: Why it changed; ``"counted"``: only the count of failures did; ``"forgotten"``: it was dropped by hand;
+            ``"healed"``: a worker put back what the table had lost.
         origin: Which worker's doing it was.
         processor: Whose row it is.
         row: The row as changed; None for ``"counted"``.

@@ -1,0 +1,213 @@
+"""Follows the streams: the changes of health, and the signals of other sinks. Lives on the portal's thread."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any, cast, get_args
+
+from ephemeral import matches_pattern
+from ephemeral.abc import HealthNews, NewsKind, Positions
+
+from . import _codec
+from ._client import BLOCK_SECONDS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from ephemeral.abc import Pattern, SharedRecord, SignalReceiver, SignalRecord
+
+    from ._clock import BusClock
+    from ._mirror import Mirror
+    from ._scripts import Snapshot
+    from ._statistics import Tally
+
+FIRST = b"0-0"
+"""Before every entry of a stream."""
+
+_KINDS = frozenset(kind for part in get_args(NewsKind) for kind in (get_args(part) or (part,)))
+_MAX_ENTRIES = 128
+_log = logging.getLogger("ephemeral")
+
+
+def entries_of(reply: Any) -> Iterator[tuple[bytes, bytes, dict[bytes, bytes]]]:
+    """Yield (stream, id, fields) of an XREAD reply, in whichever of its shapes this client and protocol give it."""
+    streams: Any = reply.items() if isinstance(reply, dict) else reply or ()  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]  whatever redis-py made of it
+    for stream, entries in streams:
+        # RESP3 wraps the entries of a stream once more.
+        nested = len(entries) == 1 and entries[0] and isinstance(entries[0][0], list | tuple)
+        for entry_id, fields in entries[0] if nested else entries:
+            flat: Any = fields
+            yield stream, entry_id, flat if isinstance(flat, dict) else dict(zip(flat[::2], flat[1::2], strict=True))  # pyright: ignore[reportUnknownVariableType]  as above
+
+
+async def last_id(client: Any, stream: bytes) -> bytes:
+    """Return the id of the newest entry of *stream*; `FIRST` if it has none."""
+    newest = await client.xrevrange(stream, count=1)
+    return newest[0][0] if newest else FIRST
+
+
+def is_before(one: bytes, other: bytes) -> bool:
+    """Whether id *one* comes before id *other*."""
+    return _parts(one) < _parts(other)
+
+
+class ControlReader:
+    """Follows the health table.
+
+    Args:
+        stream: Its key.
+        mirror: Is told.
+        tally: Counts.
+        origin: This worker.
+    """
+
+    def __init__(self, stream: bytes, mirror: Mirror, tally: Tally, origin: str) -> None:
+        self._stream = stream
+        self._mirror = mirror
+        self._tally = tally
+        self._origin = origin
+        self._cursor: bytes | None = None
+
+    async def catch_up(self, client: Any, snapshot: Snapshot) -> dict[str, SharedRecord]:
+        """Hear what was missed since the last session, entry by entry where the stream still has it.
+
+        Returns the rows of the snapshot; the mirror may know newer ones, if the server lost its data.
+        """
+        if self._cursor is None:
+            self._cursor = snapshot.control_id
+        elif is_before(snapshot.control_id, self._cursor):
+            # The server knows less than was read: it lost its data, or a replica took over.
+            self._cursor = FIRST
+        if is_before(self._cursor, snapshot.control_id):
+            for entry_id, fields in await client.xrange(self._stream, min=b"(" + self._cursor):
+                self._hear(entry_id, fields)
+        rows: dict[str, SharedRecord] = {}
+        for processor, value in snapshot.rows.items():
+            try:
+                row = _codec.unpack_row(processor, value)
+            except _codec.UndecodableError as error:
+                _note_undecodable(self._tally, error)
+                continue
+            rows.update({processor: row} if row is not None else {})
+        return rows
+
+    async def run(self, client: Any) -> None:
+        """Follow for ever; raises when the connection ends."""
+        while True:
+            reply = await client.xread(
+                {self._stream: self._cursor}, count=_MAX_ENTRIES, block=int(BLOCK_SECONDS * 1000)
+            )
+            for _, entry_id, fields in entries_of(reply):
+                self._hear(entry_id, fields)
+
+    def _hear(self, entry_id: bytes, fields: Mapping[bytes, bytes]) -> None:
+        self._cursor = entry_id
+        try:
+            news = _news(fields)
+        except Exception as error:  # noqa: BLE001  whatever anybody wrote there, the reader goes on
+            _note_undecodable(self._tally, error)
+            return
+        if news.origin == self._origin and news.row is not None:
+            self._tally.transitions += 1
+        self._mirror.hear(news)
+
+
+class SignalReader:
+    """Follows the signals of other sinks.
+
+    Args:
+        streams: Keys of the streams to follow.
+        receiver: Gets the signals.
+        clock: Dates them.
+        tally: Counts.
+        origin: This sink, whose own signals are passed over.
+        mirror: Which names are wanted.
+    """
+
+    def __init__(
+        self,
+        streams: list[bytes],
+        receiver: SignalReceiver,
+        clock: BusClock,
+        tally: Tally,
+        *,
+        origin: str,
+        mirror: Pattern,
+    ) -> None:
+        self._receiver = receiver
+        self._clock = clock
+        self._tally = tally
+        self._origin = origin
+        self._mirror = None if mirror == "*" else mirror
+        self._cursors: dict[Any, bytes | None] = dict.fromkeys(streams)
+        self._positions = {stream: Positions() for stream in streams}
+
+    async def catch_up(self, client: Any) -> None:
+        """Find where to read on: where the last session ended, at first at the end of the streams."""
+        for stream, cursor in self._cursors.items():
+            newest = await last_id(client, stream)
+            if cursor is None:
+                self._cursors[stream] = newest
+            elif is_before(newest, cursor):
+                # The server knows less than was read. What comes again is told by its position.
+                self._cursors[stream] = FIRST
+
+    async def run(self, client: Any) -> None:
+        """Follow for ever; raises when the connection ends."""
+        while self._cursors:
+            reply = await client.xread(self._cursors, count=_MAX_ENTRIES, block=int(BLOCK_SECONDS * 1000))
+            shift = self._receiver.now() - self._clock.now()
+            records: list[SignalRecord] = []
+            for stream, entry_id, fields in entries_of(reply):
+                self._cursors[stream] = entry_id
+                records += self._read(stream, entry_id, fields, shift)
+            if records:
+                self._tally.remote += len(records)
+                self._tally.lag = max(0.0, self._receiver.now() - records[-1][3])
+                self._receiver.receive(records)
+
+    def _read(self, stream: bytes, entry_id: bytes, fields: Mapping[bytes, bytes], shift: float) -> list[SignalRecord]:
+        try:
+            if fields.get(b"o", b"").hex() == self._origin:
+                return []
+            entry = _codec.unpack_entry(entry_id, fields, shift)
+        except _codec.UndecodableError as error:
+            _note_undecodable(self._tally, error)
+            return []
+        arrival = self._positions[stream].arrive(
+            entry.origin, entry.position, len(entry.records), is_first=entry.is_first
+        )
+        self._tally.repeated += arrival.fresh_from
+        if arrival.missed:
+            self._miss(entry.origin, arrival.missed, until=entry.records[0][3])
+        fresh = entry.records[arrival.fresh_from :]
+        if self._mirror is None:
+            return fresh
+        return [record for record in fresh if matches_pattern(record[0], self._mirror)]
+
+    def _miss(self, origin: str, count: int, *, until: float) -> None:
+        self._tally.gaps += 1
+        self._tally.missed += count
+        age = self._receiver.now() - until
+        _log.warning("%d signals of %s never came; they were raised more than %.1f s ago", count, origin, age)
+        self._receiver.missed(count)
+
+
+def _news(fields: Mapping[bytes, bytes]) -> HealthNews:
+    kind, processor = fields[b"k"].decode(), _codec.text(fields[b"p"])
+    if kind not in _KINDS:
+        raise _codec.UndecodableError(f"kind {kind!r:.40}")
+    row = _codec.unpack_row(processor, fields[b"r"]) if b"r" in fields else None
+    failures = row.record.failures if row is not None else int(fields[b"n"])
+    return HealthNews(cast("NewsKind", kind), fields[b"o"].hex(), processor, row, failures)
+
+
+def _note_undecodable(tally: Tally, error: Exception) -> None:
+    if not tally.undecodable:
+        _log.warning("an entry on the bus cannot be read and is passed over: %s; further ones are counted", error)
+    tally.undecodable += 1
+
+
+def _parts(entry_id: bytes) -> tuple[int, int]:
+    milliseconds, _, sequence = entry_id.partition(b"-")
+    return int(milliseconds), int(sequence or 0)

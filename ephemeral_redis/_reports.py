@@ -1,0 +1,137 @@
+"""Tells the health table how calls ended: failures at once, successes with the next call. On the portal's thread."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from typing import TYPE_CHECKING, NamedTuple
+
+import anyio
+from redis.exceptions import ResponseError
+
+from ._refusals import is_passing
+from ._scripts import Evidence
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ephemeral.abc import HealthReport
+
+    from ._clock import BusClock
+    from ._scripts import Calls
+    from ._statistics import Tally
+
+MAX_REPORTS = 10_000
+"""Reports that wait while the bus is away; the oldest are dropped, and most would be out of their window anyhow."""
+
+PACE = 0.005
+"""Seconds between two calls that tell of successes alone."""
+
+_log = logging.getLogger("ephemeral")
+
+
+class _Kept(NamedTuple):
+    report: HealthReport
+    ended_at: float
+    number: int
+
+
+class Reports:
+    """A lane of its own, so that a failure waits behind no bulk of signals.
+
+    Args:
+        clock: Heeds the server's answers.
+        tally: Counts.
+
+    Attributes:
+        dropped: Reports dropped because too many waited.
+    """
+
+    def __init__(self, clock: BusClock, tally: Tally) -> None:
+        self._clock = clock
+        self._tally = tally
+        self._kept: deque[_Kept] = deque()
+        self._next = 0
+        # Made anew on the portal's loop by whoever waits.
+        self._news: anyio.Event | None = None
+        self._failure: anyio.Event | None = None
+        self._emptied: anyio.Event | None = None
+        self.dropped = 0
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def add(self, report: HealthReport, ended_at: float) -> None:
+        """Keep *report* until it is told; *ended_at* is of this process's monotonic clock."""
+        self._kept.append(_Kept(report, ended_at, self._next))
+        self._next += 1
+        if len(self._kept) > MAX_REPORTS:
+            self._kept.popleft()
+            self.dropped += 1
+        _set(self._news)
+        if report.has_failed:
+            _set(self._failure)
+
+    async def drained(self) -> None:
+        """Wait until all is told."""
+        while self._kept:
+            self._emptied = anyio.Event()
+            await self._emptied.wait()
+
+    async def run(self, calls: Calls) -> None:
+        """Tell for ever; raises when the server cannot be reached or takes nothing for now."""
+        while True:
+            self._failure, self._news = anyio.Event(), anyio.Event()
+            await self.tell(calls)
+            with anyio.move_on_after(PACE):
+                await self._failure.wait()
+            if not self._kept:
+                await self._news.wait()
+
+    async def tell(self, calls: Calls) -> None:
+        """Tell all that is kept, by processor and in the order it came."""
+        while self._kept:
+            groups: dict[tuple[str, int], list[_Kept]] = {}
+            for kept in self._kept:
+                groups.setdefault((kept.report.processor, kept.report.epoch), []).append(kept)
+            for (processor, epoch), group in groups.items():
+                await self._tell_group(calls, processor, epoch, group)
+                told = {kept.number for kept in group}
+                self._kept = deque(kept for kept in self._kept if kept.number not in told)
+        _set(self._emptied)
+
+    async def _tell_group(self, calls: Calls, processor: str, epoch: int, group: Sequence[_Kept]) -> None:
+        asked_at = time.monotonic()
+        rules = group[-1].report.rules
+        recent = [kept for kept in group if asked_at - kept.ended_at <= rules.failure_window]
+        failures = [kept for kept in recent if kept.report.has_failed]
+        successes = [kept for kept in recent if not kept.report.has_failed]
+        if rules.policy == "consecutive":
+            successes = successes[-1:]
+        try:
+            answer = await calls.report(
+                processor,
+                epoch,
+                rules,
+                failures=_evidence(calls.origin, failures, asked_at),
+                successes=_evidence(calls.origin, successes, asked_at),
+                down=group[-1].report.down_at(self._clock.now()),
+            )
+            self._clock.learn(answer.server_time, asked_at=asked_at, answered_at=time.monotonic())
+            self._tally.reports += len(group) if answer.is_counted else 0
+        except ResponseError as error:
+            if is_passing(error):
+                raise
+            _log.error("the bus refuses reports of %r and drops them: %s", processor, error)
+
+
+def _evidence(origin: bytes, kept: Sequence[_Kept], now: float) -> Evidence:
+    return Evidence(
+        [origin + one.number.to_bytes(6, "big") for one in kept], [int((now - one.ended_at) * 1e6) for one in kept]
+    )
+
+
+def _set(event: anyio.Event | None) -> None:
+    if event is not None:
+        event.set()

@@ -1,0 +1,203 @@
+"""One connection: greet the server, tell and hear what was missed, then send and follow until something fails."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import anyio
+from redis.exceptions import ResponseError
+
+from ephemeral.abc import BusUnavailableError, Swap
+
+from . import _codec
+from ._client import READER_SECONDS, client_settings
+from ._errors import SignalBusError
+from ._reader import ControlReader, SignalReader
+from ._scripts import Calls
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+    from concurrent.futures import Future
+
+    from anyio.abc import TaskGroup
+
+    from ephemeral.abc import SharedRecord, SignalReceiver
+
+    from ._clock import BusClock
+    from ._life import Settings
+    from ._mirror import Mirror
+    from ._reports import Reports
+    from ._sender import Sender
+    from ._statistics import Tally
+
+MINIMUM_VERSION = (6, 2)
+"""The first server with ``XTRIM MINID`` and exclusive ranges of streams."""
+
+GREETING_SECONDS = 3.0
+"""How long greeting may take in all: a server that hangs must not hold up the notice that it does."""
+
+
+class Session:
+    """Runs again and again; what readers and sender know outlives each run. Lives on the portal's thread.
+
+    Attributes:
+        is_up: Whether the server was greeted and has not failed since.
+        was_up: Whether the last run came so far.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        origin: str,
+        clock: BusClock,
+        tally: Tally,
+        *,
+        sender: Sender,
+        reports: Reports,
+        mirror: Mirror,
+        receiver: SignalReceiver,
+        on_reached: Callable[[], None],
+    ) -> None:
+        self._settings = settings
+        self._origin = origin
+        self._clock = clock
+        self._sender = sender
+        self._reports = reports
+        self._mirror = mirror
+        self._on_reached = on_reached
+        self._control = ControlReader(settings.keys.control, mirror, tally, origin)
+        streams = [settings.keys.signals] if settings.mirror is not None else []
+        streams += [settings.keys.items] if settings.mirror_items else []
+        self._signals = SignalReader(
+            streams, receiver, clock, tally, origin=origin, mirror="*" if settings.mirror is None else settings.mirror
+        )
+        self._calls: Calls | None = None
+        self._questions: deque[Callable[[], Coroutine[Any, Any, None]]] = deque()
+        self._asked = anyio.Event()
+        self._unanswered: set[Future[Any]] = set()
+        self.is_up = False
+        self.was_up = False
+
+    async def run(self) -> None:
+        """Run until something fails, and raise that."""
+        self.was_up = False
+        settings = self._settings
+        command = settings.make_client(**client_settings("command"))
+        control = settings.make_client(**client_settings("control", timeout=READER_SECONDS))
+        signals = settings.make_client(**client_settings("signals", timeout=READER_SECONDS))
+        try:
+            calls = Calls(command, settings.keys, bytes.fromhex(self._origin))
+            with anyio.fail_after(GREETING_SECONDS):
+                rows = await self._greet(calls)
+            async with anyio.create_task_group() as tasks:
+                self._calls, self.is_up, self.was_up = calls, True, True
+                self._on_reached()
+                self._mirror.found(rows)
+                tasks.start_soon(self._ask, tasks)
+                tasks.start_soon(self._control.run, control)
+                tasks.start_soon(self._signals.run, signals)
+                tasks.start_soon(self._reports.run, calls)
+                tasks.start_soon(self._sender.run, calls)
+        finally:
+            self.is_up = False
+            self._break_off()
+            with anyio.CancelScope(shield=True), anyio.move_on_after(1):
+                for client in (command, control, signals):
+                    await client.aclose()
+
+    def swap(self, swap: Swap, future: Future[bool]) -> None:
+        """Offer a decision, and end *future* with the answer."""
+        self._question(future, partial(self._swap, swap, future))
+
+    def count(self, scope: str, within: float, flushed: Future[None], future: Future[int]) -> None:
+        """Count signals once *flushed* has ended, and end *future* with the number."""
+        self._question(future, partial(self._count, scope, within, flushed, future))
+
+    def _question(self, future: Future[Any], question: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        self._unanswered.add(future)
+        future.add_done_callback(self._unanswered.discard)
+        self._questions.append(question)
+        self._asked.set()
+
+    def _break_off(self) -> None:
+        """End all futures of this run. Whether the table took a decision is not known then."""
+        self._questions.clear()
+        self._mirror.drop_questions()
+        for future in tuple(self._unanswered):
+            future.set_exception(BusUnavailableError("the connection ended"))
+
+    async def _ask(self, tasks: TaskGroup) -> None:
+        # A task of its own: in a plain callback of the loop, as questions come, none can be started.
+        while True:
+            self._asked = anyio.Event()
+            while self._questions:
+                tasks.start_soon(self._questions.popleft())
+            await self._asked.wait()
+
+    async def _greet(self, calls: Calls) -> dict[str, SharedRecord]:
+        await _check_version(calls.client, self._settings.address)
+        await _check_layout(calls, self._settings.address)
+        # Failures first, so that the table, as it is read next, confirms the trips that were taken alone.
+        await self._reports.tell(calls)
+        asked_at = time.monotonic()
+        snapshot = await calls.snapshot()
+        self._clock.learn(snapshot.server_time, asked_at=asked_at, answered_at=time.monotonic())
+        rows = await self._control.catch_up(calls.client, snapshot)
+        await self._heal(calls, {processor: row.version for processor, row in rows.items()})
+        await self._signals.catch_up(calls.client)
+        return rows
+
+    async def _heal(self, calls: Calls, versions: dict[str, int]) -> None:
+        """Put back the rows that are newer here: the server lost its data. Of several workers the first one does."""
+        for processor, row in self._mirror.rows.items():
+            known = versions.get(processor, 0)
+            if row.version > known:
+                await calls.swap(Swap("healed", known, row.record))
+
+    async def _swap(self, swap: Swap, future: Future[bool]) -> None:
+        calls = self._calls
+        assert calls is not None
+        asked_at = time.monotonic()
+        try:
+            is_done, server_time, row = await calls.swap(swap)
+        except ResponseError as error:
+            future.set_exception(BusUnavailableError(str(error)))
+            return
+        self._clock.learn(server_time, asked_at=asked_at, answered_at=time.monotonic())
+        processor = swap.record.processor
+        self._mirror.answer_when_known(processor, row.version if row else 0, future, is_done=is_done)
+
+    async def _count(self, scope: str, within: float, flushed: Future[None], future: Future[int]) -> None:
+        calls = self._calls
+        assert calls is not None
+        sent = anyio.Event()
+        flushed.add_done_callback(lambda _: sent.set())
+        try:
+            await sent.wait()
+            oldest = f"{(self._clock.now() - within) * 1e6:.0f}"
+            future.set_result(await calls.client.zcount(calls.keys.scope(scope), oldest, "+inf"))
+        except ResponseError as error:
+            future.set_exception(BusUnavailableError(str(error)))
+
+
+async def _check_version(client: Any, address: str) -> None:
+    try:
+        info = await client.info("server")
+    except ResponseError:
+        return  # the right to ask is not needed for the rest
+    text = str(info.get("redis_version", ""))
+    found = tuple(int(part) for part in text.split(".")[:2] if part.isdigit())
+    if len(found) == 2 and found < MINIMUM_VERSION:
+        raise SignalBusError(address, f"the server is version {text}, and 6.2 is the least")
+
+
+async def _check_layout(calls: Calls, address: str) -> None:
+    await calls.client.hsetnx(calls.keys.marks, b"layout", _codec.VERSION)
+    layout = await calls.client.hget(calls.keys.marks, b"layout")
+    if layout != _codec.VERSION:
+        raise SignalBusError(
+            address, f"the namespace has layout {layout!r}, and this version writes {_codec.VERSION!r}"
+        )
