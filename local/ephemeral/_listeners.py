@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import itertools
@@ -11,7 +12,7 @@ from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import Any, Final, Self
 
-from ._patterns import Matcher, Pattern, compile_pattern
+from ._patterns import Matcher
 from ._signals import SignalEvent
 from ._turn import reentrant_lock
 from ._window import Record, new_event
@@ -83,11 +84,14 @@ class Listeners:
         return self._errors
 
     def add(
-        self, listener: Listener, pattern: Pattern | None, *, on_close: Callable[[], None] | None = None
+        self, listener: Listener, matches: Matcher | None, *, on_close: Callable[[], None] | None = None
     ) -> Subscription:
-        """Add *listener* at the end, for `close_streams` to end by *on_close*; raises as ``SignalSink.subscribe``."""
+        """Add *listener* at the end; `close_streams` calls *on_close*.
+
+        Raises:
+            TypeError: *listener* is async or not callable.
+        """
         _require_plain(listener)
-        matches = None if pattern is None else compile_pattern(pattern)
         number = next(self._numbers)
         with self._lock:
             self._table[number] = (listener, matches)
@@ -142,13 +146,15 @@ class Listeners:
     def _report(self, listener: Listener, event: SignalEvent, error: BaseException) -> None:
         with self._error_lock:
             self._errors += 1
-        _logger.error("listener %r raised on signal %r", listener, event.signal, exc_info=error)
+        _log("listener", listener, event, error)
         if self._on_error is None:
             return
         try:
             self._on_error(event, error)
-        except Exception:
-            _logger.exception("on_listener_error raised on signal %r", event.signal)
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as worse:  # noqa: BLE001  as for a listener
+            _log("on_listener_error", self._on_error, event, worse)
 
     def _cut_off(self, record: Record) -> None:
         with self._error_lock:
@@ -164,6 +170,16 @@ class Listeners:
                 record[0],
                 MAX_NESTING,
             )
+
+
+def _log(what: str, culprit: object, event: SignalEvent, error: BaseException) -> None:
+    # Logging may fail too (a handler that raises, a repr that does, a full stack), and then nobody is left to tell.
+    with contextlib.suppress(Exception):
+        try:
+            shown = repr(culprit)
+        except Exception:  # noqa: BLE001  it is the user's
+            shown = object.__repr__(culprit)
+        _logger.error("%s %s raised on signal %r", what, shown, event.signal, exc_info=error)
 
 
 def _nesting() -> int:

@@ -187,7 +187,7 @@ class SignalSink(SignalQuestions):
             TypeError: *listener* is async (use `listen`) or not callable, or *pattern* has the wrong type.
             ValueError: *pattern* has an empty part.
         """
-        return self._listeners.add(listener, pattern)
+        return self._listeners.add(listener, None if pattern is None else compile_pattern(pattern))
 
     def listen(self, pattern: Pattern | None = None, buffer: int = 1000) -> SignalStream:
         """Return a stream of the signals raised while its block is open.

@@ -28,10 +28,7 @@ class SignalStream:
 
     def __init__(self, listeners: Listeners, pattern: Pattern | None, buffer: int) -> None:
         self._limit = whole_number("buffer", buffer)
-        if pattern is not None:
-            pattern = (pattern,) if isinstance(pattern, str) else tuple(pattern)
-            compile_pattern(pattern)
-        self._pattern = pattern
+        self._matches = None if pattern is None else compile_pattern(pattern)
         self._listeners = listeners
         self._subscription: Subscription | None = None
         self._loop: Loop | None = None
@@ -55,7 +52,7 @@ class SignalStream:
         if self._subscription is not None:
             raise RuntimeError("a stream can be opened only once; call listen() again")
         self._loop = current_loop()
-        self._subscription = self._listeners.add(self._push, self._pattern, on_close=self.end)
+        self._subscription = self._listeners.add(self._push, self._matches, on_close=self.end)
         return self
 
     async def __aexit__(
@@ -130,17 +127,20 @@ class SignalStream:
 
 async def wait_for_signal(listeners: Listeners, pattern: Pattern, timeout: object) -> SignalEvent:
     """Return the first signal raised from now on that matches; raises as ``SignalSink.wait_for`` does."""
+    matches = compile_pattern(pattern)
     limit = optional_seconds("timeout", timeout, zero=True)
     loop = current_loop()
     found: list[SignalEvent] = []
     arrived = anyio.Event()
+    wakes = [arrived.set]  # whoever pops it calls it, so that one does, and only one
 
     def note(event: SignalEvent) -> None:
-        found.append(event)
-        if len(found) == 1:
-            _call_soon(loop, arrived.set)
+        if wakes:
+            found.append(event)
+            with contextlib.suppress(IndexError):
+                _call_soon(loop, wakes.pop())
 
-    with listeners.add(note, pattern), anyio.move_on_after(limit):
+    with listeners.add(note, matches), anyio.move_on_after(limit):
         await arrived.wait()
     if not found:
         raise TimeoutError(f"no signal matched {pattern!r} within {limit} seconds")

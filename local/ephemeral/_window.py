@@ -119,7 +119,10 @@ class Window:
             TypeError: *text* is no ``str``.
             ValueError: *text* cannot match any name.
         """
-        index = self._indexes.get((kind, text))
+        try:
+            index = self._indexes.get((kind, text))
+        except TypeError:  # no hash, so no str: said below
+            index = None
         if index is None:
             index = CountIndex(kind, text)
             if len(self._indexes) >= MAX_INDEXES:
