@@ -23,7 +23,7 @@ class LadderCalls(LadderRuns):
         if self.intake.is_closed:
             raise CoordinatorCompletedError(self.name)
         item = Item(next_id(), payload, name, NO_CONTEXT, is_call=True)
-        canary_of = None if self._waiting else self.route.canary_rung(self.workers.now())
+        canary_of = None if self._waiting.is_contended else self.route.canary_rung(self.workers.now())
         if canary_of is not None:
             self._occupy(item, canary_of, as_canary=True)
         else:
@@ -40,11 +40,12 @@ class LadderCalls(LadderRuns):
         route = self.route.current
         if route is None:
             raise NoHealthyProcessorError(self.group, self.route.retry_at(self.workers.now()))
-        if route.has_slot and not self._waiting.has_calls:
+        if route.has_slot and not self._waiting.is_contended:
             self._occupy(item, route)
         else:
             item.turn = anyio.Event()
-            self._waiting.append_call(item)
+            self._waiting.hand(item, None)
+            self.workers.wake()
 
     async def _turn_of(self, item: Item, turn: anyio.Event) -> None:
         try:

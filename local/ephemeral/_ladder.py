@@ -112,7 +112,7 @@ class Ladder(LadderCalls):
                 item.worker.interrupt()
         for item in waiting:
             item.rung = self.route.current or self.route.rungs[0]
-            self._left_over(item)
+        self._left_over(*waiting)
         self._note_idle()
 
     def _cancel(self) -> None:
@@ -134,7 +134,8 @@ class Ladder(LadderCalls):
         """Wait until nothing waits and nothing runs; return whether that came within *timeout* seconds."""
         with anyio.move_on_after(timeout):
             while not self.is_idle:
-                self._idle = anyio.Event()
+                if self._idle.is_set():  # one event for all who drain at the same time
+                    self._idle = anyio.Event()
                 await self._idle.wait()
         return self.is_idle
 
@@ -163,7 +164,9 @@ class Ladder(LadderCalls):
     def has_more(self) -> bool:
         """Whether another worker may find something to do."""
         route = self.route.current
-        return bool(self._waiting) and (route is None or route.has_slot or not self.route.is_all_up)
+        return bool(self._waiting) and (
+            route is None or route.has_slot or not self.route.is_all_up or self._waiting.has_handed
+        )
 
     def _next_job(self) -> Item | Probe | None:
         if not self.route.is_all_up and (job := self._next_probe(self.workers.now())) is not None:
@@ -182,7 +185,7 @@ class Ladder(LadderCalls):
             asked.asker = Probe(asked)
             return asked.asker
         canary_of = self.route.canary_rung(now)
-        if canary_of is not None and (item := self._waiting.pop_head()) is not None:
+        if canary_of is not None and (item := self._waiting.pop_first()) is not None:
             return self._taken(item, canary_of, as_canary=True)
         return None
 

@@ -23,8 +23,10 @@ from ._sink import SignalSink
 T = TypeVar("T")
 R = TypeVar("R")
 
-# Room for the longest prefix of a signal name before an item's id.
-_LONGEST_PREFIX = "processing.undelivered:"
+# The longest signal names: an item may meet any rung of its group, and all of them must fit.
+_LONGEST_PREFIX = "processing.undelivered"
+_MAX_PRIORITY = 999_999
+_MAX_GROUP_BYTES = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,11 +102,11 @@ class PriorityProcessorAtom(Generic[T, R]):
     Everything belongs to the thread of one event loop, but for `enqueue_threadsafe`.
 
     Args:
-        priority: Its place, at least 1, used once in a group; 1 is tried first.
+        priority: Its place, 1 to 999 999, used once in a group; 1 is tried first.
         process: ``async def process(item)``; a plain function runs in worker threads. Returning ``False`` or raising is
             a failure, anything else is success.
         signals: The sink its signals go to.
-        group: Which ladder it is part of: printable, without ``:``, ``→`` or spaces.
+        group: Which ladder it is part of: printable, without ``:``, ``→`` or spaces, at most 200 bytes of UTF-8.
         failure_threshold: Failures that take it out, see `HealthOptions`; at least 1.
         failure_window: Seconds in which they count.
         probe_interval: Seconds between two probes while it is out.
@@ -150,11 +152,14 @@ class PriorityProcessorAtom(Generic[T, R]):
         on_failed: Callable[[T, BaseException], object] | Unset | None = UNSET,
         drain_timeout: float | timedelta | Unset | None = UNSET,
     ) -> None:
-        whole_number("priority", priority)
+        if whole_number("priority", priority) > _MAX_PRIORITY:
+            raise ValueError(f"priority must be at most {_MAX_PRIORITY}, not {priority}")
         _check_group(group)
-        for name, function in (("process", process), ("id_selector", id_selector)):
-            if not callable(function):
-                raise TypeError(f"{name} must be a function of one item, not {function!r}")
+        if not callable(process):
+            raise TypeError(f"process must be a function of one item, not {process!r}")
+        if probe is not None and not callable(probe):
+            raise TypeError(f"probe must be a function without arguments, not {probe!r}")
+        require_plain("id_selector", id_selector)
         require_plain("is_failure", is_failure)
         limit = optional_seconds("timeout", timeout)
         rules = HealthRules.of(
@@ -166,9 +171,10 @@ class PriorityProcessorAtom(Generic[T, R]):
         )
         self._sink = signals
         self._select_id = id_selector
+        self._longest_prefix = f"{_LONGEST_PREFIX}:{_rung_name(group, _MAX_PRIORITY)}"
         self._rung = Rung(
             priority=priority,
-            name=f"pri{priority}" if group == "default" else f"{group}.pri{priority}",
+            name=_rung_name(group, priority),
             run=as_coroutine_function(process, limit),
             slots=whole_number("max_concurrency", os.cpu_count() or 1 if max_concurrency is None else max_concurrency),
             rules=rules,
@@ -237,23 +243,25 @@ class PriorityProcessorAtom(Generic[T, R]):
             RuntimeError: Called on the loop's own thread, or before a block of the group was entered.
             CoordinatorCompletedError: The group has closed, or closes while this waits.
         """
-        if not self._ladder.workers.is_open and not self._ladder.intake.is_closed:
-            raise RuntimeError(f"{self._ladder.name} has not started: enqueue_threadsafe() needs its running loop")
+        self._require_started("enqueue_threadsafe()")
         return self._ladder.intake.enqueue_threadsafe(self._named(item), self._ladder.workers.loop)
 
     async def call(self, item: T) -> R:
         """Process *item* now, in the caller's task, on the highest healthy rung, and return the result.
 
         Waits for a slot in turn with the line. With ``reroute_failed`` the next healthy rung is tried after a failure.
-        A cancellation point; a cancelled call says nothing about the processor.
+        A cancellation point while it waits, and where the processor has one; a cancelled call says nothing about the
+        processor.
 
         Raises:
+            RuntimeError: No block of the group has been entered.
             NoHealthyProcessorError: No rung is healthy, or the last one goes down while this waits.
             CoordinatorCompletedError: The group has closed, or is cut off while this waits.
             ProcessingFailedError: The processor returned ``False``.
 
         What else the processor raised last comes out as it is.
         """
+        self._require_started("call()")
         return cast("R", await self._ladder.call(*self._named(item)))
 
     async def drain(self, timeout: float | timedelta | None = None) -> bool:
@@ -267,13 +275,17 @@ class PriorityProcessorAtom(Generic[T, R]):
         """
         return await self._ladder.drain(optional_seconds("timeout", timeout, zero=True))
 
+    def _require_started(self, method: str) -> None:
+        if not self._ladder.workers.is_open and not self._ladder.intake.is_closed:
+            raise RuntimeError(f"{self._ladder.name} has not started: {method} needs its running loop; enter a block")
+
     def _named(self, item: T) -> tuple[T, str]:
         name = cast("object", self._select_id(item))
         if not isinstance(name, str):
             raise TypeError(f"id_selector must return a str, not {name!r} for item {item!r}")
         if not name:
             raise ValueError(f"id_selector returned an empty id for item {item!r}; signals need a name for it")
-        validate_name(f"{_LONGEST_PREFIX}{self._rung.name}:{name}", "item id in a signal name")
+        validate_name(f"{self._longest_prefix}:{name}", "item id in a signal name")
         return item, name
 
     # Health
@@ -407,3 +419,9 @@ def _check_group(group: object) -> None:
         raise TypeError(f"group must be a str, not {group!r}")
     if not group or not group.isprintable() or any(letter in group for letter in ":→ "):
         raise ValueError(f"group must be printable, without ':', '→' or spaces, and not empty, not {group!r}")
+    if len(group.encode()) > _MAX_GROUP_BYTES:
+        raise ValueError(f"group must take at most {_MAX_GROUP_BYTES} bytes of UTF-8, for signals name it, not {group!r}")
+
+
+def _rung_name(group: str, priority: int) -> str:
+    return f"pri{priority}" if group == "default" else f"{group}.pri{priority}"

@@ -18,6 +18,7 @@ from ._errors import CoordinatorCompletedError, ProcessingFailedError
 from ._group import GroupOptions
 from ._health_store import HealthStore
 from ._intake import Intake
+from ._operations import drop_tracebacks
 from ._route import Route
 from ._rungs import Item, Probe, Rung, first_up
 from ._sink import SignalSink
@@ -176,6 +177,7 @@ class LadderRuns(JobOwner[Item | Probe], ABC):
             self._after_probe(job, is_good=None if is_cancellation else not self._is_fault(job.rung, error))
         if isinstance(error, KeyboardInterrupt | SystemExit):
             raise error
+        drop_tracebacks(error)  # their frames hold the item
 
     def _after_probe(self, probe: Probe, *, is_good: bool | None) -> None:
         assert probe.lease is not None
@@ -281,13 +283,17 @@ class LadderRuns(JobOwner[Item | Probe], ABC):
             item.clear()
         self._note_idle()
 
-    def _left_over(self, item: Item) -> None:
-        if item.is_call:
-            self._refuse(item, CoordinatorCompletedError(self.name))
-            return
-        self.undelivered.append(item.payload)
-        item.clear()
-        self._tell("undelivered", item)
+    def _left_over(self, *items: Item) -> None:
+        """Leave *items* where the user finds them; all are counted before the first is told of."""
+        for item in items:
+            if item.is_call:
+                self._refuse(item, CoordinatorCompletedError(self.name))
+            else:
+                self.undelivered.append(item.payload)
+                item.clear()
+        for item in items:
+            if not item.is_call:
+                self._tell("undelivered", item)
 
     def _refuse(self, call: Item, error: Exception) -> None:
         self.total_failed += 1

@@ -29,9 +29,14 @@ class WaitingItems:
         return bool(self._line or self._calls or self._handed)
 
     @property
-    def has_calls(self) -> bool:
-        """Whether a call waits for a slot of the route."""
-        return bool(self._calls)
+    def is_contended(self) -> bool:
+        """Whether anything waits for a slot of the route."""
+        return bool(self._line or self._calls)
+
+    @property
+    def has_handed(self) -> bool:
+        """Whether anything waits for a rung that has a slot for it."""
+        return self._handed > 0 and any(rung.handed and rung.has_slot for rung in self._rungs)
 
     def append(self, item: Item) -> None:
         """Put *item* at the back of the line."""
@@ -42,20 +47,19 @@ class WaitingItems:
         self._line.appendleft(item)
 
     def hand(self, item: Item, rung: Rung | None) -> None:
-        """Have *item* wait for *rung* alone, or at the back of the line where that is None."""
-        if rung is None:
-            self._line.append(item)
-        else:
+        """Have *item* wait for *rung* alone; None: for a slot of the route, where only calls may be refused one."""
+        if rung is not None:
             rung.handed.append(item)
             self._handed += 1
+        elif item.is_call and not item.must_run:
+            self._calls.append(item)
+        else:
+            self._line.append(item)
 
-    def append_call(self, item: Item) -> None:
-        """Have a call wait for a slot of the route."""
-        self._calls.append(item)
-
-    def pop_head(self) -> Item | None:
-        """Take the head of the line, or None."""
-        return self._line.popleft() if self._line else None
+    def pop_first(self) -> Item | None:
+        """Take the head of the line, else the first call; None if nothing waits for a slot of the route."""
+        queue = self._line or self._calls
+        return queue.popleft() if queue else None
 
     def pop_next(self) -> Item | None:
         """Take what a free slot of the route is for: the head of the line or a call, in turn."""
@@ -63,7 +67,7 @@ class WaitingItems:
             self._is_calls_turn = False
             return self._calls.popleft()
         self._is_calls_turn = True
-        return self.pop_head()
+        return self._line.popleft() if self._line else None
 
     def pop_handed(self) -> tuple[Item, Rung] | None:
         """Take the first item handed to a rung that has a slot for it."""
