@@ -68,13 +68,18 @@ async def test_blocks_in_tasks_of_their_own_may_be_left_in_any_order() -> None:
 async def test_an_exception_cancels_and_comes_out_bare() -> None:
     service = Service(takes=100.0)
     error = LookupError("mine")
-    async with anyio.create_task_group():  # which would wrap it, were it not caught bare
-        try:
-            async with ladder(service) as group:
-                await group.enqueue("runs", "waits")
-                raise error
-        except LookupError as raised:
-            assert raised is error
+    opened: list[Any] = []
+
+    async def block() -> None:
+        async with ladder(service) as group:
+            opened.append(group)
+            await group.enqueue("runs", "waits")
+            raise error
+
+    with pytest.raises(LookupError) as raised:
+        await block()
+    assert raised.value is error
+    [group] = opened
     assert service.cancelled == ["runs"]
     assert group.statuses == {"cancelled": 2}
     assert anyio.current_time() == 0.0
