@@ -160,11 +160,13 @@ async def test_leaving_while_a_body_takes_long_to_end(how: How, error: Exception
                 if error is not None:
                     raise error
 
+        caught, reached = None, False
         try:
             reached = await cut(whole_block, at, how)
-        except ValueError as caught:
-            assert caught is error
-            reached = False
+        except ValueError as raised:
+            caught = raised
+        assert caught in {None, error}
+        assert reached or caught is error
         assert totals(work) == (0, 0, 3)
         assert work.is_drained
         return reached
@@ -288,11 +290,15 @@ async def test_a_block_that_was_left_owes_its_task_no_cancellation() -> None:
     task = asyncio.current_task()
     assert task is not None
     gates = Gates()
-    with pytest.raises(ValueError, match="mine"):
+
+    async def failing_block() -> None:
         async with working(gates) as work:
             await work.enqueue(1)
             await settle(work)
-            raise ValueError("mine")
+            raise ValueError
+
+    with pytest.raises(ValueError):  # noqa: PT011  the one just above
+        await failing_block()
     async with working(gates) as work:
         gates.open()
         await work.enqueue(2)

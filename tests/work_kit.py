@@ -1,4 +1,4 @@
-"""What the coordinator's tests stand on: a body that ends when told, counters checked at every turn, calls cut short."""
+"""What the coordinator's tests stand on: a body that ends when told, counters that must agree, calls cut short."""
 
 from __future__ import annotations
 

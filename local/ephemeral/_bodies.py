@@ -102,7 +102,12 @@ def as_coroutine_function(
     Args:
         function: The user's function.
         timeout: Seconds a call may take; then the coroutine raises ``TimeoutError``. None: for ever.
+
+    Raises:
+        TypeError: *function* is a generator function: calling it would run nothing.
     """
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise TypeError(f"{function!r} yields, so that calling it runs nothing; take the yield out")
     if not is_async_function(function):
         return _in_thread(function, timeout)
     if timeout is None:
@@ -110,11 +115,20 @@ def as_coroutine_function(
 
     async def limited(*arguments: object) -> Any:
         # The scope is opened by the coroutine itself: in its first step, before any scope of the function's own.
-        with anyio.CancelScope(deadline=anyio.current_time() + timeout):
-            return await function(*arguments)
+        with anyio.CancelScope() as scope:
+            _end_at(anyio.current_time() + timeout, scope)
+            result = await function(*arguments)
+            if not scope.cancel_called:  # else it swallowed its cancellation, and was cut short all the same
+                return result
         raise RanOutOfTimeError(f"cancelled after {timeout:g} s")
 
     return limited
+
+
+def _end_at(deadline: float, scope: anyio.CancelScope) -> None:
+    # A loop's timer keeps a copy of the context it was made in until it is due, long after the body has ended: set
+    # from an empty context, it keeps nothing of the item's.
+    Context().run(setattr, scope, "deadline", deadline)
 
 
 class RanOutOfTimeError(TimeoutError):
@@ -127,6 +141,10 @@ class StillRunningError(RanOutOfTimeError):
     def __init__(self, timeout: float, returned: anyio.Event) -> None:
         super().__init__(f"no result after {timeout:g} s; a plain function cannot be interrupted and runs on")
         self.returned = returned
+
+    def __reduce__(self) -> tuple[type[RanOutOfTimeError], tuple[object, ...]]:
+        """Leave the event behind: elsewhere there is no thread to wait for."""
+        return RanOutOfTimeError, self.args
 
 
 def _in_thread(function: Callable[..., Any], timeout: float | None) -> Callable[..., Coroutine[Any, Any, Any]]:
@@ -156,7 +174,8 @@ def _in_thread(function: Callable[..., Any], timeout: float | None) -> Callable[
                 with contextlib.suppress(RuntimeError):  # the loop is gone, and with it whoever waited
                     loop.call_soon_threadsafe(returned.set)
 
-        with anyio.CancelScope(shield=True, deadline=loop.now() + timeout):
+        with anyio.CancelScope(shield=True) as scope:
+            _end_at(loop.now() + timeout, scope)
             return await anyio.to_thread.run_sync(call_and_tell, limiter=limiter, abandon_on_cancel=True)
         raise StillRunningError(timeout, returned)
 
