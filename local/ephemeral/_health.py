@@ -221,11 +221,13 @@ class Change(NamedTuple):
         cause: Why.
         before: The record until then.
         after: The record from then on.
+        is_own: Whether this worker took the decision; where a fleet shares the health, it alone tells of it.
     """
 
     cause: Cause
     before: HealthRecord
     after: HealthRecord
+    is_own: bool = True
 
     @property
     def went_down(self) -> bool:

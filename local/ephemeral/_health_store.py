@@ -112,7 +112,7 @@ class LocalHealthStore(HealthStore):
 
     def __init__(self, origin: str) -> None:
         self.origin = origin
-        self.on_change: OnChange = _ignore
+        self.on_change: OnChange = ignore_change
         self._entries: dict[str, _Entry] = {}
 
     def register(self, processor: str, rules: HealthRules, now: float) -> None:
@@ -189,7 +189,7 @@ class LocalHealthStore(HealthStore):
         self.on_change(change)
 
 
-class _Evidence:
+class Evidence:
     """What one worker has counted of one processor in its current epoch."""
 
     __slots__ = ("_failures", "_rules", "_successes", "heeds_success")
@@ -235,8 +235,8 @@ class _Entry:
     def __init__(self, rules: HealthRules, record: HealthRecord) -> None:
         self.rules = rules
         self.record = record
-        self.evidence = _Evidence(rules)
+        self.evidence = Evidence(rules)
 
 
-def _ignore(change: Change) -> None:
+def ignore_change(change: Change) -> None:
     """Stand in until somebody listens."""

@@ -72,7 +72,8 @@ class Route:
         self._choose()
         # Work first: a listener must find it where it now belongs.
         self._on_change(rung)
-        self._tell(change, rung)
+        if change.is_own:
+            self._tell(change, rung)
 
     def _choose(self) -> None:
         self.current = first_up(self.rungs)

@@ -1,0 +1,403 @@
+"""The health of a group's processors where a fleet shares it: a local table, decisions offered to the bus.
+
+Decisions are ``_health``'s, as in one process. What differs is where they are put: into the shared table, as a swap
+that fails if the table has moved on and is then decided anew; or, while the bus is away, on a row of one's own. Such a
+row also holds the trip of a worker that sees failures which its fleet, by its quorum, does not.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from functools import partial
+from typing import TypeAlias
+
+from ._futures import wait_for_future
+from ._health import (
+    Cause,
+    Change,
+    Counts,
+    HealthRecord,
+    HealthRules,
+    Lease,
+    finish,
+    give_back,
+    grant,
+    isolate,
+    judge,
+    reset,
+    trip,
+)
+from ._health_store import Evidence, HealthStore, OnChange, ignore_change
+from ._loops import Loop, current_loop
+from .abc import BusUnavailableError, HealthNews, HealthReport, SharedRecord, SignalBackend, Swap
+
+Decision: TypeAlias = Callable[[HealthRecord, float], Change | None]
+"""Takes a record and the bus's time, and says what to make of it, if anything."""
+
+
+class SharedHealthStore(HealthStore):
+    """The health of processors that all workers of a fleet use.
+
+    ``record`` and the reports cost no I/O; a report reaches the table within about a millisecond. ``acquire`` waits for
+    one round trip, and is a cancellation point then. Changes by others arrive on the loop of the first ``register``.
+
+    Args:
+        backend: The bus.
+    """
+
+    def __init__(self, backend: SignalBackend) -> None:
+        self.on_change: OnChange = ignore_change
+        self._backend = backend
+        self._loop: Loop | None = None
+        self._entries: dict[str, _Entry] = {}
+        self._is_alone = True
+
+    def register(self, processor: str, rules: HealthRules, now: float) -> None:
+        if processor in self._entries:
+            raise ValueError(f"{processor!r} is registered already; forget it first")
+        if self._loop is None:
+            self._loop = current_loop()
+        # A processor that nobody has ever taken down has no row: it is up, in epoch 0.
+        self._entries[processor] = _Entry(rules, HealthRecord(processor, epoch=0, since=now, by=self._backend.origin))
+        # Again for each, so that the table is told again: this one's row may have been in it all along.
+        self._backend.unwatch(self)
+        self._backend.watch(self)
+
+    def forget(self, processor: str) -> None:
+        self._entries.pop(processor, None)
+        if not self._entries:
+            self._backend.unwatch(self)
+
+    def record(self, processor: str) -> HealthRecord:
+        return self._entries[processor].shown
+
+    def failures(self, processor: str, now: float) -> int:
+        entry = self._entries[processor]
+        if not entry.shown.is_up:
+            return entry.shown.failures
+        is_recent = now - entry.counted_at <= entry.rules.failure_window
+        return max(entry.evidence.counts(now).failures, entry.counted if is_recent else 0)
+
+    # Reports
+
+    def failed(self, processor: str, epoch: int, now: float) -> None:
+        entry = self._entries.get(processor)
+        if entry is None or not entry.shown.is_up or entry.shown.epoch != epoch:
+            return
+        entry.evidence.failed(now)
+        entry.is_streak_open = True
+        self._report(entry, has_failed=True)
+        own = entry.evidence.counts(now)
+        # Alone, what this worker sees is all there is to judge by; whatever quorum was asked for cannot be asked.
+        fleet, origins = (own, entry.rules.quorum) if self._is_alone else (Counts(0), 0)
+        if judge(entry.rules, own=own, fleet=fleet, origins=origins) is not None:
+            now_there, origin = self._backend.bus_time(), self._backend.origin
+            change = trip(entry.current, entry.rules, "worker", failures=own.failures, by=origin, now=now_there)
+            self._put_own(entry, change)
+
+    def succeeded(self, processor: str, epoch: int, now: float) -> None:
+        entry = self._entries.get(processor)
+        # Nearly every call ends here: nobody's failures are open, and no policy asks for the successes.
+        if entry is None or not (entry.is_streak_open or entry.evidence.heeds_success):
+            return
+        if not entry.shown.is_up or entry.shown.epoch != epoch:
+            return
+        entry.evidence.succeeded(now)
+        if entry.rules.policy != "windowed":
+            self._report(entry, has_failed=False)
+        # One success tells all there is to tell, until somebody fails again.
+        entry.is_streak_open = False
+
+    def _report(self, entry: _Entry, *, has_failed: bool) -> None:
+        # Of the table's epoch, and of the record as it is now: it may be told much later.
+        record, rules, origin = entry.row.record, entry.rules, self._backend.origin
+        if not record.is_up:
+            return  # up for this worker alone, which found so while the bus was away
+
+        def down_at(time: float) -> HealthRecord:
+            return trip(record, rules, "fleet", failures=0, by=origin, now=time).after
+
+        self._backend.report(HealthReport(record.processor, record.epoch, has_failed, rules, down_at))
+
+    # Decisions
+
+    async def acquire(self, processor: str, now: float) -> Lease | None:  # noqa: ARG002  decided in the bus's time
+        entry = self._entries.get(processor)
+        if entry is None:
+            return None
+        change = grant(entry.current, entry.rules, owner=self._backend.origin, now=self._backend.bus_time())
+        if change is None:
+            return None
+        if self._is_alone or entry.own is not None:
+            self._put_own(entry, change)
+        else:
+            try:
+                is_granted = await wait_for_future(self._backend.swap(_swap(change, entry.row)))
+            except BusUnavailableError:
+                return None
+            if not is_granted:
+                return None
+        return self._localized(change.after).lease
+
+    def finish(self, lease: Lease, now: float, *, is_good: bool) -> None:  # noqa: ARG002  decided in the bus's time
+        entry = self._entries.get(lease.processor)
+        if entry is not None:
+            rules = entry.rules
+            self._decide(entry, lambda record, time: finish(record, rules, lease, is_good=is_good, now=time))
+
+    def give_back(self, lease: Lease) -> None:
+        entry = self._entries.get(lease.processor)
+        if entry is not None:
+            self._decide(entry, lambda record, _: give_back(record, lease))
+
+    def isolate(self, processor: str, now: float) -> None:  # noqa: ARG002  decided in the bus's time
+        entry = self._entries.get(processor)
+        if entry is not None:
+            origin = self._backend.origin
+            self._decide_at_once(entry, lambda record, time: isolate(record, by=origin, now=time))
+
+    def reset(self, processor: str, now: float) -> None:  # noqa: ARG002  decided in the bus's time
+        entry = self._entries.get(processor)
+        if entry is None:
+            return
+        origin = self._backend.origin
+        entry.forget_counts()
+        if entry.own is not None and entry.row.record.is_up:
+            # Down for this worker alone: its own row is all there is to reset.
+            self._drop_own(entry, "reset")
+        if entry.current.is_up:
+            self._backend.swap(Swap("forgotten", entry.row.version, entry.row.record))
+        else:
+            self._decide_at_once(entry, lambda record, time: reset(record, by=origin, now=time))
+
+    def _decide_at_once(self, entry: _Entry, decision: Decision) -> None:
+        """Show a decision by hand before the table has it: whoever takes it looks for it on the next line."""
+        change = decision(entry.current, self._backend.bus_time())
+        if change is None:
+            return
+        if self._is_alone:
+            self._put_own(entry, change)
+            entry.undecided = decision
+            return
+        entry.promised = (change.after, entry.shown)
+        self._show(entry, self._localized(change.after), change.cause, is_own=False)
+        self._offer(entry, decision, change)
+
+    def _decide(self, entry: _Entry, decision: Decision) -> None:
+        change = decision(entry.current, self._backend.bus_time())
+        if change is None:
+            return
+        if self._is_alone or entry.own is not None:
+            self._put_own(entry, change)
+            # The fleet is offered it as soon as it can be asked.
+            entry.undecided = decision if self._is_alone else None
+        else:
+            self._offer(entry, decision, change)
+
+    def _offer(self, entry: _Entry, decision: Decision, change: Change) -> None:
+        future = self._backend.swap(_swap(change, entry.row))
+        future.add_done_callback(lambda done: self._hop(partial(self._offered, entry, decision, done)))
+
+    def _offered(self, entry: _Entry, decision: Decision, future: Future[bool]) -> None:
+        if future.exception() is not None:
+            # The bus will be back or be lost, and either is told: decided then.
+            entry.undecided = decision
+            if self._is_alone:
+                self._settle_alone(entry)
+        elif not future.result():
+            entry.promised = None
+            self._refresh(entry, "reset", is_own=False)
+            self._decide(entry, decision)
+
+    def _settle_alone(self, entry: _Entry) -> None:
+        decision, entry.undecided = entry.undecided, None
+        entry.promised = None
+        if decision is not None:
+            self._decide(entry, decision)
+
+    # News: told on any thread, heeded on the loop
+
+    def table(self, rows: Mapping[str, SharedRecord]) -> None:
+        """Be told the whole table."""
+        self._hop(partial(self._table_came, rows))
+
+    def news(self, news: HealthNews) -> None:
+        """Be told one change."""
+        self._hop(partial(self._news_came, news))
+
+    def lost(self) -> None:
+        """Be told that the bus is away."""
+        self._hop(self._bus_went)
+
+    def _table_came(self, rows: Mapping[str, SharedRecord]) -> None:
+        self._is_alone = False
+        for entry in list(self._entries.values()):
+            row = rows.get(entry.row.record.processor)
+            if row is not None:
+                self._follow(entry, row, "reset", is_own=False)
+            decision, entry.undecided = entry.undecided, None
+            change = decision and decision(entry.row.record, self._backend.bus_time())
+            if decision and change:
+                # What was decided alone goes on being shown until the fleet has taken it or decided otherwise.
+                entry.own, entry.promised = None, (change.after, entry.shown)
+                self._offer(entry, decision, change)
+            elif entry.own is not None and not self._may_differ(entry):
+                self._drop_own(entry, "reset")
+
+    def _may_differ(self, entry: _Entry) -> bool:
+        """Whether a worker may keep a row of its own: where the fleet is up, and waits for a quorum to say else."""
+        return entry.rules.quorum > 1 and entry.row.record.is_up
+
+    def _news_came(self, news: HealthNews) -> None:
+        entry = self._entries.get(news.processor)
+        if entry is None:
+            return
+        is_own = news.origin == self._backend.origin
+        if news.kind == "counted":
+            assert self._loop is not None
+            entry.counted, entry.counted_at = news.failures, self._loop.now()
+            entry.is_streak_open = news.failures > 0
+            if news.failures == 0 and entry.rules.quorum == 1:
+                # A success anywhere has ended the streak; own failures matter on their own only under a quorum.
+                entry.evidence.clear()
+        elif news.row is not None:
+            if news.kind == "forgotten":
+                entry.forget_counts()
+            cause: Cause = "reset" if news.kind == "forgotten" or news.kind == "healed" else news.kind  # noqa: PLR1714  narrows the type
+            self._follow(entry, news.row, cause, is_own=is_own)
+
+    def _bus_went(self) -> None:
+        self._is_alone = True
+        for entry in list(self._entries.values()):
+            self._settle_alone(entry)
+
+    def _follow(self, entry: _Entry, row: SharedRecord, cause: Cause, *, is_own: bool) -> None:
+        if row.version <= entry.row.version:
+            return
+        is_new_epoch = row.record.epoch != entry.row.record.epoch
+        entry.row = row
+        if is_new_epoch:
+            entry.forget_counts()
+            entry.own = None
+        self._refresh(entry, cause, is_own=is_own)
+
+    # Showing
+
+    def _put_own(self, entry: _Entry, change: Change) -> None:
+        entry.own = change.after
+        if change.after.epoch != change.before.epoch:
+            entry.forget_counts()
+        self._refresh(entry, change.cause, is_own=True)
+
+    def _drop_own(self, entry: _Entry, cause: Cause) -> None:
+        entry.own = None
+        self._refresh(entry, cause, is_own=True)
+
+    def _refresh(self, entry: _Entry, cause: Cause, *, is_own: bool) -> None:
+        """Show what now holds, unless a decision by hand is shown that the table has yet to take."""
+        record, before = entry.current, entry.shown
+        if entry.promised is not None:
+            promised, shown_before = entry.promised
+            if record.epoch != promised.epoch:
+                return
+            entry.promised, before = None, shown_before
+        self._show(entry, self._localized(record), cause, is_own=is_own, before=before)
+
+    def _show(
+        self, entry: _Entry, record: HealthRecord, cause: Cause, *, is_own: bool, before: HealthRecord | None = None
+    ) -> None:
+        before = entry.shown if before is None else before
+        entry.shown = record
+        if _differs(before, record):
+            # Last: it may call back into the store, and what it raises must find the table right.
+            self.on_change(Change(cause, before, record, is_own))
+
+    def _localized(self, record: HealthRecord) -> HealthRecord:
+        """Return a record of the bus's time in the loop's."""
+        assert self._loop is not None
+        shift = self._loop.now() - self._backend.bus_time()
+        last = record.last_probe_at
+        return dataclasses.replace(
+            record,
+            since=record.since + shift,
+            probe_at=record.probe_at + shift,
+            lease=record.lease and record.lease._replace(until=record.lease.until + shift),
+            last_probe_at=None if last is None else last + shift,
+        )
+
+    def _hop(self, function: Callable[[], object]) -> None:
+        """Run *function* on the loop. From any thread."""
+        if self._loop is not None:
+            try:
+                self._loop.call_soon_threadsafe(function)
+            except RuntimeError:
+                self._backend.unwatch(self)  # the loop has ended, and the ladder with it
+
+
+class _Entry:
+    """One processor.
+
+    Attributes:
+        rules: Its rules.
+        evidence: What this worker has counted in the current epoch.
+        row: The table's row, in the bus's time.
+        own: A row of this worker alone, which holds as long as it is there.
+        shown: What the ladder sees, in the loop's time.
+        promised: A decision by hand that is shown already, and what was shown before it.
+        undecided: A decision to offer once the bus is back.
+        is_streak_open: Whether failures are counted somewhere, so that a success must be told.
+        counted: How many, as last heard.
+        counted_at: When that was heard.
+    """
+
+    __slots__ = (
+        "counted",
+        "counted_at",
+        "evidence",
+        "is_streak_open",
+        "own",
+        "promised",
+        "row",
+        "rules",
+        "shown",
+        "undecided",
+    )
+
+    def __init__(self, rules: HealthRules, unknown: HealthRecord) -> None:
+        self.rules = rules
+        self.evidence = Evidence(rules)
+        self.row = SharedRecord(0, unknown)
+        self.own: HealthRecord | None = None
+        self.shown = unknown
+        self.promised: tuple[HealthRecord, HealthRecord] | None = None
+        self.undecided: Decision | None = None
+        self.is_streak_open = False
+        self.counted = 0
+        self.counted_at = 0.0
+
+    @property
+    def current(self) -> HealthRecord:
+        """What holds here, in the bus's time."""
+        return self.row.record if self.own is None else self.own
+
+    def forget_counts(self) -> None:
+        """Forget what was counted."""
+        self.evidence.clear()
+        self.is_streak_open = False
+        self.counted = 0
+
+
+def _swap(change: Change, row: SharedRecord) -> Swap:
+    return Swap(change.cause, row.version, change.after)
+
+
+def _differs(one: HealthRecord, other: HealthRecord) -> bool:
+    """Whether the ladder must be told: times are estimates, and say nothing by themselves."""
+    return _said(one) != _said(other)
+
+
+def _said(record: HealthRecord) -> tuple[object, ...]:
+    lease = record.lease and record.lease.fence
+    return record.epoch, record.state, record.is_local, record.failed_probes, record.good_probes, record.fence, lease
