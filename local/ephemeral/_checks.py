@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+import sys
 from datetime import datetime, timedelta
+from types import UnionType
 from typing import Final
 
 Seconds = float | timedelta
-_FOREVER: Final = math.inf
+# Above it an int fits no float.
+_LONGEST: Final = sys.float_info.max
 
 
 def whole_number(name: str, value: object, *, least: int = 1) -> int:
@@ -21,6 +24,16 @@ def whole_number(name: str, value: object, *, least: int = 1) -> int:
     if value < least:
         raise ValueError(f"{name} must be at least {least}, not {value}")
     return value
+
+
+def instance(name: str, value: object, kinds: type | UnionType, wanted: str) -> None:
+    """Refuse *value* unless it is one of *kinds*.
+
+    Raises:
+        ValueError: It is another type, or an empty ``str``; the message says what is *wanted*.
+    """
+    if not isinstance(value, kinds) or value == "":
+        raise ValueError(f"{name} must be {wanted}, not {value!r} ({type(value).__name__})")
 
 
 def seconds(name: str, value: object, *, zero: bool = False) -> float:
@@ -38,7 +51,7 @@ def seconds(name: str, value: object, *, zero: bool = False) -> float:
         value = value.total_seconds()
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ValueError(f"{name} must be seconds as a number or a timedelta, not {value!r} ({type(value).__name__})")  # noqa: TRY004  as above
-    if not 0 <= value < _FOREVER or (value == 0 and not zero):
+    if not 0 <= value <= _LONGEST or (value == 0 and not zero):
         raise ValueError(f"{name} must be {'at least' if zero else 'more than'} 0 seconds and finite, not {value!r}")
     return float(value)
 

@@ -9,12 +9,12 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from ._bodies import require_plain
-from ._checks import optional_seconds, seconds, whole_number
+from ._checks import instance, optional_seconds, seconds, whole_number
+from ._sink import SignalSink
 
 if TYPE_CHECKING:
     from ._operations import EphemeralOperationSnapshot
     from ._signals import SignalEvent
-    from ._sink import SignalSink
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,5 +70,11 @@ class EphemeralOptions:
         }
         for name, value in accepted.items():
             object.__setattr__(self, name, value)
+        instance("enable_dynamic_concurrency", self.enable_dynamic_concurrency, bool, "True or False")
+        instance("coordinator_id", self.coordinator_id, str | None, "a name or None")
+        instance("signals", self.signals, SignalSink | None, "a SignalSink or None")
         for name in ("on_signal", "on_sample", "on_operation_finalized"):
-            require_plain(name, getattr(self, name))
+            try:
+                require_plain(name, getattr(self, name))
+            except TypeError as error:
+                raise ValueError(str(error)) from None
