@@ -151,3 +151,4 @@ async def ladder(
         opened = Ladder(sink, atoms)
         yield opened
     assert opened.ears.imbalances == []
+    assert sink.statistics().listener_errors == 0
