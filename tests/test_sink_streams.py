@@ -104,6 +104,24 @@ async def test_at_most_one_wake_up_is_under_way(sink: SignalSink, monkeypatch: p
         assert len(wakes) == 1
 
 
+@pytest.mark.parametrize("what", ["signal", "end"])
+async def test_what_happens_just_before_a_reader_parks_is_not_missed(
+    sink: SignalSink, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    make = anyio.Event
+
+    def late() -> anyio.Event:
+        # As a thread would, between the reader's look into the buffer and its parking.
+        sink.raise_signal("late") if what == "signal" else events.end()
+        return make()
+
+    async with sink.listen() as events:
+        monkeypatch.setattr("ephemeral._streams.anyio.Event", late)
+        with anyio.fail_after(10):
+            found = await anext(events, None)
+    assert (found and found.signal) == ("late" if what == "signal" else None)
+
+
 async def test_a_cancelled_read_loses_nothing(sink: SignalSink) -> None:
     async with sink.listen() as events:
         with anyio.move_on_after(1) as scope:

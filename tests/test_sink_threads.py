@@ -229,6 +229,52 @@ def test_a_raise_never_waits_for_a_query(monkeypatch: pytest.MonkeyPatch) -> Non
     assert len(sink) == 3
 
 
+def test_what_arrives_while_arrivals_are_taken_is_left_for_the_next_query() -> None:
+    sink = SignalSink()
+
+    class Busy(list[tuple[object, ...]]):
+        def __getitem__(self, key: object) -> object:
+            taken = super().__getitem__(key)  # type: ignore[index]
+            self.append(("late", 0, None, sink.now(), None, None, ""))
+            return taken
+
+    sink._pending = Busy()  # type: ignore[assignment]
+    sink.raise_signal("a")
+    assert [event.signal for event in sink.sense()] == ["a"]
+    assert [event.signal for event in sink.sense()] == ["a", "late"]
+    assert sink.statistics().raised == 3
+
+
+def test_a_raise_in_the_middle_of_a_query_by_its_own_thread_leaves_the_window_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("ephemeral._sink._MIN_PENDING", 3)
+    sink = SignalSink(3)
+    with sink._turn:
+        for _ in range(10):
+            sink.raise_signal("a")
+        assert len(sink._pending) == 10
+        assert len(sink._window) == 0
+    assert len(sink) == 3
+
+
+def test_a_finalizer_that_closes_a_subscription_amid_another_change_is_not_overruled() -> None:
+    sink = SignalSink()
+    heard: list[str] = []
+    closed = sink.subscribe(lambda event: heard.append(event.signal))
+
+    class Interrupted(dict[int, object]):
+        def values(self) -> object:  # type: ignore[override]
+            seen = list(super().values())
+            closed.close()
+            return seen
+
+    sink._listeners._table = Interrupted(sink._listeners._table)  # type: ignore[assignment]
+    sink.subscribe(lambda event: heard.append(event.signal.upper()))
+    sink.raise_signal("a")
+    assert heard == ["A"]
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
 def test_a_forked_child_gets_a_working_sink_of_its_own_whatever_other_threads_did() -> None:
     sink = SignalSink(1000, 3600.0)

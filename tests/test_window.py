@@ -53,6 +53,21 @@ def test_a_straggler_never_takes_a_live_event_with_it() -> None:
     assert stamps_in(window) == [9.0, 9.5]
 
 
+def test_a_straggler_lives_up_to_and_at_its_age_too() -> None:
+    window = filled(5.0, 0.0, -1.0, now=10.0)
+    assert stamps_in(window) == [5.0, 0.0]
+
+
+def test_a_straggler_that_expires_among_live_ones_is_counted_no_more() -> None:
+    window = filled(5.0, 1.0, 6.0)
+    assert window.count("exact", "a", float("-inf")) == 3
+    window.trim(11.5)
+    assert window.count("exact", "a", float("-inf")) == 2
+    assert window.count("prefix", "a", float("-inf")) == 2  # asked for the first time
+    window.trim(15.5)
+    assert window.count("exact", "a", float("-inf")) == 1
+
+
 def test_dead_on_arrival_pushes_nothing_out() -> None:
     window = filled(9.0, 9.5, capacity=2)
     window.add([record(-5.0), record(-6.0)])
@@ -121,11 +136,11 @@ def test_a_refused_question_takes_no_place() -> None:
 def test_equal_stamps_leave_the_index_one_by_one() -> None:
     index = CountIndex("exact", "a")
     log: list[Record | None] = [record(1.0), record(1.0), record(0.5), record(1.0)]
-    index.follow(log, 0, 0, 0)
+    index.follow(log, 0, 0)
     assert index.count_since(1.0) == 3
-    index.follow(log, 0, 2, 0)
+    index.follow(log, 0, 2)
     assert (index.count_since(0.0), index.count_since(1.0)) == (2, 1)
-    index.follow(log, 0, 4, 0)
+    index.follow(log, 0, 4)
     assert index.count_since(0.0) == 0
 
 

@@ -26,15 +26,13 @@ class CountIndex:
     def __init__(self, kind: CountKind, text: str) -> None:
         self._matches = _matcher(kind, text)
         self._forget()
-        self._generation = -1
         self.end = 0
 
-    def follow(self, log: Sequence[tuple[Any, ...] | None], base: int, head: int, generation: int) -> None:
-        """Take in what was appended to *log* and let go of what lies before *head*; start anew after a renumbering."""
+    def follow(self, log: Sequence[tuple[Any, ...] | None], base: int, head: int) -> None:
+        """Take in what was appended to *log*, whose entries count from *base*, and let go of what lies before *head*."""
         first, end = base + head, base + len(log)
-        if generation != self._generation or self.end < first:
+        if self.end < first:
             self._forget()
-            self._generation = generation
             self.end = first
         elif self._arrivals and self._arrivals[0][0] < first:
             self._let_go(first)

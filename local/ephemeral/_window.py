@@ -51,7 +51,6 @@ class Window:
         self._newest = float("-inf")  # the highest stamp that arrived
         self._stragglers: list[tuple[float, int]] = []  # heap of (stamp, sequence), some of them gone already
         self._earliest = float("inf")  # no stamp is lower, so before it is cut nothing expires
-        self._generation = 0  # counts renumberings
         self._cut = float("-inf")  # the lowest stamp that is not too old
         self._indexes: dict[tuple[CountKind, str], CountIndex] = {}
 
@@ -128,7 +127,7 @@ class Window:
             if len(self._indexes) >= MAX_INDEXES:
                 del self._indexes[min(self._indexes, key=lambda question: self._indexes[question].end)]
             self._indexes[kind, text] = index
-        index.follow(self._log, self._base, self._head, self._generation)
+        index.follow(self._log, self._base, self._head)
         return index.count_since(max(since, self._cut))
 
     def _expire(self, cut: float) -> None:
@@ -171,12 +170,12 @@ class Window:
             self._refill([record for record in self._log[self._head :] if record is not None])
 
     def _refill(self, survivors: list[Record]) -> None:
+        # New sequence numbers, above all old ones: to an index everything has left and come again.
         self._base += len(self._log)
         self._log = []
         self._head = self._live = 0
         self._stragglers = []
         self._newest = float("-inf")
         self._earliest = float("inf")
-        self._generation += 1
         self._built = self._base
         self.add(survivors)
