@@ -287,7 +287,7 @@ def accepts(atom: PriorityProcessorAtom[Any, Any], item: str) -> bool:
         return False
 
 
-@pytest.mark.parametrize("length", range(1, 260))
+@pytest.mark.parametrize("length", [1, 199, 200, 201, 236, 259, 512])
 def test_a_group_that_is_accepted_fits_all_signals(length: int) -> None:
     async def fail_over() -> None:
         sink = SignalSink()

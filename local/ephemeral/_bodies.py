@@ -140,6 +140,7 @@ class StillRunningError(RanOutOfTimeError):
 
     def __init__(self, timeout: float, returned: anyio.Event) -> None:
         super().__init__(f"no result after {timeout:g} s; a plain function cannot be interrupted and runs on")
+        self.timeout = timeout
         self.returned = returned
 
     def __reduce__(self) -> tuple[type[RanOutOfTimeError], tuple[object, ...]]:

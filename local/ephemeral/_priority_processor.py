@@ -113,7 +113,9 @@ class PriorityProcessorAtom(Generic[T, R]):
         probe: ``async def probe()``, or a plain function: asks whether it is well again; ``False`` or raising says no.
             None: a real item is tried instead, as a canary.
         max_concurrency: How many items it processes at once. None: the number of CPUs.
-        timeout: Seconds a call may take; then it is cancelled and has failed. None: for ever.
+        timeout: Seconds a call may take; then it is cancelled and has failed. None: for ever. A plain function cannot
+            be cancelled: it has failed all the same, keeps its slot until it returns, and counts again each time
+            *timeout* passes while no slot is left.
         is_failure: ``is_failure(error) -> bool``: False says that the item failed, not the processor.
         id_selector: Names an item in signals.
         health: What else decides about its health.

@@ -5,6 +5,7 @@ Reports to the health store, which decides; raises the signals of items.
 
 from __future__ import annotations
 
+import functools
 import logging
 import math
 from abc import ABC, abstractmethod
@@ -13,7 +14,7 @@ from typing import Any, Final
 
 import anyio
 
-from ._bodies import RanOutOfTimeError, call_guarded
+from ._bodies import RanOutOfTimeError, StillRunningError, call_guarded
 from ._errors import CoordinatorCompletedError, ProcessingFailedError
 from ._group import GroupOptions
 from ._health_store import HealthStore
@@ -109,16 +110,35 @@ class LadderRuns(JobOwner[Item | Probe], ABC):
             if len(rung.in_flight) == 1:
                 self._watch_wanted.set()
 
-    def _vacate(self, item: Item) -> None:
+    def _vacate(self, item: Item, error: BaseException | None = None) -> None:
         """The run of *item* is over: what it was goes, what the item is stays."""
         del self._running[item.id]
-        item.rung.active -= 1
+        if isinstance(error, StillRunningError) and self.workers.is_open:
+            hold = functools.partial(self._hold_slot, item.rung, item.epoch, error)
+            self.workers.spawn(hold, "ephemeral slot")
+        else:
+            item.rung.active -= 1
         if item.rung.asker is item:
             item.rung.asker = None
         item.is_canary = item.is_slow = False
         item.lease = item.worker = None
         if item.is_call and self._waiting:
             self.workers.wake()  # a worker looks for its next job itself; a caller's task does not
+
+    async def _hold_slot(self, rung: Rung, epoch: int, error: StillRunningError) -> None:
+        """Keep a slot taken until the plain function in it returns, which cannot be interrupted.
+
+        A rung whose last slot it holds would get no further call that could fail, and so never go down: there, each
+        time its timeout has passed again counts as such a call.
+        """
+        with anyio.CancelScope(shield=True):
+            while not error.returned.is_set():
+                with anyio.move_on_after(error.timeout):
+                    await error.returned.wait()
+                if not error.returned.is_set() and not rung.has_slot:
+                    self.health.failed(rung.name, epoch, self.workers.now())
+        rung.active -= 1
+        self.workers.wake()
 
     # Work runs
 
@@ -227,7 +247,7 @@ class LadderRuns(JobOwner[Item | Probe], ABC):
         target = first_up(self.route.rungs, below=rung.priority)
         if item.is_call and target is None and not is_canary:
             return self._give_up(item, error)
-        self._put_back(item, target)
+        self._put_back(item, target, error)
         return True
 
     def _report(self, item: Item, *, is_fault: bool) -> None:
@@ -241,9 +261,9 @@ class LadderRuns(JobOwner[Item | Probe], ABC):
         else:
             self.health.succeeded(item.rung.name, item.epoch, now)  # it answered: the item was at fault
 
-    def _put_back(self, item: Item, target: Rung | None) -> None:
+    def _put_back(self, item: Item, target: Rung | None, error: BaseException) -> None:
         """Have *item* wait for its next run: on *target*, or at the back of the line."""
-        self._vacate(item)
+        self._vacate(item, error)
         if item.is_call:
             item.turn = anyio.Event()
         else:
@@ -257,7 +277,7 @@ class LadderRuns(JobOwner[Item | Probe], ABC):
             self.total_abandoned += 1
         else:
             self.total_failed += 1
-        self._vacate(item)
+        self._vacate(item, error)
         on_failed = self.options.on_failed
         if on_failed is not None and not item.is_call and not call_guarded(self.name, on_failed, item.payload, error):
             self.callback_errors += 1
