@@ -15,7 +15,7 @@ from ephemeral.abc import ITEM_SIGNALS, SignalBackend, seconds, whole_number
 
 from ._client import redacted_url, url_factory
 from ._clock import BusClock
-from ._keys import Keys, countable_scope
+from ._keys import Keys
 from ._life import Life, Settings
 from ._outbox import Outbox
 from ._scripts import Bounds
@@ -207,12 +207,8 @@ class RedisSignalBackend(SignalBackend):
         return self._running().flush()
 
     def count(self, scope: str, within: float) -> Future[int]:
-        """Count the signals of all sinks in *scope* of the last *within* seconds, those just published included.
-
-        Raises:
-            ValueError: *scope* has more than two segments.
-        """
-        return self._running().count(countable_scope(scope), within)
+        """Count the signals of all sinks in *scope* of the last *within* seconds, those just published included."""
+        return self._running().count(scope, within)
 
     def watch(self, watcher: HealthWatcher) -> None:
         """Tell *watcher* of health; see `SignalBackend.watch`."""

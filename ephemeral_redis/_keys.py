@@ -61,20 +61,6 @@ def counted_scopes(name: str) -> tuple[str, str | None]:
     return first, f"{first}:{rest.partition(':')[0]}"
 
 
-def countable_scope(scope: str) -> str:
-    """Return *scope* if the bus counts it.
-
-    Raises:
-        ValueError: It has more than two segments.
-    """
-    if scope.count(":") > 1:
-        raise ValueError(
-            f"a shared count knows scopes of one or two segments, not {scope!r}: deeper ones hold ids, and "
-            f"keys per id would never end; count {counted_scopes(scope)[1]!r}, or locally with count_recent_in_scope"
-        )
-    return scope
-
-
 def _checked(namespace: object) -> str:
     if not isinstance(namespace, str):
         raise TypeError(f"namespace must be a str, not {type(namespace).__name__}")

@@ -190,12 +190,6 @@ def test_a_name_counts_in_its_first_two_scopes(name, scopes):
     assert _keys.counted_scopes(name) == scopes
 
 
-def test_a_deeper_scope_has_no_shared_count_and_says_why():
-    assert _keys.countable_scope("a:b") == "a:b"
-    with pytest.raises(ValueError, match="count 'a:b', or locally with count_recent_in_scope"):
-        _keys.countable_scope("a:b:c")
-
-
 @pytest.mark.parametrize("namespace", ["", "a b", "{a}", "a\n", "x" * 129])
 def test_a_namespace_that_could_meet_another_is_refused(namespace):
     with pytest.raises(ValueError, match="namespace must"):

@@ -5,6 +5,7 @@ if __name__.startswith("local."):
     raise ImportError("the folder 'local' is no package; write `import ephemeral` (pip install ephemeral-redis)")
 
 from ._coordinator import CoordinatorStatistics as CoordinatorStatistics
+from ._errors import BusUnavailableError as BusUnavailableError
 from ._errors import CoordinatorCompletedError as CoordinatorCompletedError
 from ._errors import CoordinatorNotCompletedError as CoordinatorNotCompletedError
 from ._errors import EphemeralError as EphemeralError

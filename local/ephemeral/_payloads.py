@@ -117,3 +117,17 @@ def _head(length: int, *, small: int, byte: bool) -> int:
     if byte and length < 1 << 8:
         return 2
     return 3 if length < 1 << 16 else 5
+
+
+def check_portable_key(signal: str, key: str) -> None:
+    """Raise unless other processes can be told *key*.
+
+    Raises:
+        ValueError: It holds what UTF-8 cannot write, or takes more than 64 KiB.
+    """
+    try:
+        size = len(key) if key.isascii() else len(key.encode())
+    except UnicodeEncodeError:
+        raise ValueError(f"the key of {signal!r} is {key!r:.80}, which UTF-8 cannot write") from None
+    if size > MAX_PACKED_BYTES:
+        raise ValueError(f"the key of {signal!r} takes {size} bytes, more than {MAX_PACKED_BYTES}; shorten it")

@@ -14,9 +14,9 @@ from ._bodies import as_coroutine_function, is_async_function, require_plain
 from ._checks import optional_seconds, whole_number
 from ._group import UNSET, Unset, open_ladder
 from ._health import HealthOptions, HealthRules, HealthState
-from ._health_store import LocalHealthStore
 from ._ladder import Ladder
 from ._rungs import Rung
+from ._shared_health import health_store_of
 from ._signals import validate_name
 from ._sink import SignalSink
 
@@ -187,7 +187,7 @@ class PriorityProcessorAtom(Generic[T, R]):
             is_failure=is_failure,
             slow_after=optional_seconds("slow_after", health.slow_after),
         )  # fmt: skip
-        self._ladder = open_ladder(signals, group, lambda: Ladder(group, signals, LocalHealthStore(signals.origin)))
+        self._ladder = open_ladder(signals, group, lambda: Ladder(group, signals, health_store_of(signals)))
         self._ladder.claim(
             priority,
             max_pending=max_pending,
@@ -422,7 +422,9 @@ def _check_group(group: object) -> None:
     if not group or not group.isprintable() or any(letter in group for letter in ":→ "):
         raise ValueError(f"group must be printable, without ':', '→' or spaces, and not empty, not {group!r}")
     if len(group.encode()) > _MAX_GROUP_BYTES:
-        raise ValueError(f"group must take at most {_MAX_GROUP_BYTES} bytes of UTF-8, for signals name it, not {group!r}")
+        raise ValueError(
+            f"group must take at most {_MAX_GROUP_BYTES} bytes of UTF-8, for signals name it, not {group!r}"
+        )
 
 
 def _rung_name(group: str, priority: int) -> str:

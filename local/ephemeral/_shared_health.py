@@ -29,8 +29,9 @@ from ._health import (
     reset,
     trip,
 )
-from ._health_store import Evidence, HealthStore, OnChange, ignore_change
+from ._health_store import Evidence, HealthStore, LocalHealthStore, OnChange, ignore_change
 from ._loops import Loop, current_loop
+from ._sink import SignalSink
 from .abc import BusUnavailableError, HealthNews, HealthReport, SharedRecord, SignalBackend, Swap
 
 Decision: TypeAlias = Callable[[HealthRecord, float], Change | None]
@@ -401,3 +402,8 @@ def _differs(one: HealthRecord, other: HealthRecord) -> bool:
 def _said(record: HealthRecord) -> tuple[object, ...]:
     lease = record.lease and record.lease.fence
     return record.epoch, record.state, record.is_local, record.failed_probes, record.good_probes, record.fence, lease
+
+
+def health_store_of(sink: SignalSink) -> HealthStore:
+    """Return a store for one ladder on *sink*: shared where the sink has a bus, this process's own elsewhere."""
+    return LocalHealthStore(sink.origin) if sink.backend is None else SharedHealthStore(sink.backend)

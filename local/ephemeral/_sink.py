@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Final, Self, overload
 
 from ._checks import seconds, whole_number
+from ._clears import SignalClears
 from ._counts import CountKind
 from ._ids import next_id
 from ._listeners import Listener, ListenerErrorHandler, Listeners, Subscription
-from ._patterns import Pattern, compile_pattern, require_str
+from ._patterns import Pattern, compile_pattern
 from ._questions import Predicate, SignalQuestions, lower_bound
 from ._signals import SignalEvent, check_context, known_names, validate_name
+from ._sink_bus import SharedQuestions, SinkBus
 from ._streams import SignalStream, wait_for_signal
 from ._turn import Turn
 from ._window import Record, Window
+from .abc import SignalBackend
 
 # Arrivals that may wait to be sorted in, at least: a small window must not be trimmed at every other raise.
 _MIN_PENDING: Final = 1024
@@ -31,13 +35,15 @@ class SinkStatistics:
     """What a sink has done so far; ``raised == live + cleared + forgotten``.
 
     Attributes:
-        raised: Signals raised into it.
+        raised: Signals raised into it, those of other sinks that the bus brought included.
         live: Signals in the window now.
         cleared: Signals taken out by a clear.
         forgotten: Signals that left by age or capacity.
         listeners: Open subscriptions, `SignalSink.listen` blocks included.
         listener_errors: How often a listener raised.
         deliveries_cut: How often listeners were not called, because raises had nested 64 deep.
+        undelivered: Signals of other sinks whose listeners were not called, because their loop was too far behind.
+        bus: What the backend has done so far, as its own frozen dataclass; None without one.
     """
 
     raised: int
@@ -47,9 +53,11 @@ class SinkStatistics:
     listeners: int
     listener_errors: int
     deliveries_cut: int
+    undelivered: int = 0
+    bus: Any = None
 
 
-class SignalSink(SignalQuestions):
+class SignalSink(SignalQuestions, SignalClears, SharedQuestions):
     """A bounded window of the signals raised last.
 
     Usable bare, or as a ``with`` or ``async with`` block, whose end ends the `listen` streams. Every method may be
@@ -57,9 +65,13 @@ class SignalSink(SignalQuestions):
     another thread waits microseconds; a signal handler or finalizer that interrupted one in its own thread gets a
     ``RuntimeError`` from it (raising is always possible there).
 
+    With a *backend* it shares its signals with the sinks of other workers: theirs come into its window and reach its
+    listeners, on the loop that opened it (``async with``) or on a thread of its own (``with``).
+
     Args:
         max_capacity: Most signals it keeps, at least 1; the oldest arrivals go first.
         max_age: Seconds (or a ``timedelta``) it keeps one, more than 0, by the signal's own stamp.
+        backend: The bus that joins it to others, for this sink alone; open the sink as a block then. None: it is alone.
         clock: Returns UTC epoch seconds, for tests. None: the wall clock read once, then the monotonic one, so that a
             wall clock that is set neither empties nor freezes the window.
         on_listener_error: Called with the event and the exception of a listener that raised, in the raiser's thread,
@@ -71,6 +83,7 @@ class SignalSink(SignalQuestions):
 
     __slots__ = (
         "__weakref__",
+        "_bus",
         "_clock",
         "_drained",
         "_is_open",
@@ -88,6 +101,7 @@ class SignalSink(SignalQuestions):
         max_capacity: int = 1000,
         max_age: float | timedelta = 60.0,
         *,
+        backend: SignalBackend | None = None,
         clock: Callable[[], float] | None = None,
         on_listener_error: ListenerErrorHandler | None = None,
     ) -> None:
@@ -102,7 +116,10 @@ class SignalSink(SignalQuestions):
         self._pending_limit = max(_MIN_PENDING, max_capacity)
         self._listeners = Listeners(on_listener_error, self.now)
         self._is_open = False
+        self._bus: SinkBus | None = None
         self._renew_origin()
+        if backend is not None:
+            self._join(backend)
         _sinks.add(self)
 
     # Raising
@@ -130,12 +147,14 @@ class SignalSink(SignalQuestions):
             signal: The name; or an event, which keeps its stamp, and its origin if it has one.
             key: What it is about, for example a customer.
             operation_id: The operation that raises it; 0 for none.
-            payload: Any object.
+            payload: Any object; with a backend None, bool, a 64-bit int, float, str, bytes, or lists, tuples and
+                string-keyed dicts of these, at most 8 deep and 64 KiB packed.
 
         Raises:
-            TypeError: The name, *key* or *operation_id* has the wrong type, or something was given beside an event.
-            ValueError: The name is empty, longer than 512 bytes of UTF-8 or not printable, or *operation_id* is out of
-                range.
+            TypeError: The name, *key*, *operation_id* or *payload* has the wrong type, or something was given beside an
+                event.
+            ValueError: The name is empty, longer than 512 bytes of UTF-8 or not printable, *operation_id* is out of
+                range, or *key* or *payload* is too large or too deep for the bus.
         """
         try:
             is_known = signal in known_names
@@ -150,6 +169,9 @@ class SignalSink(SignalQuestions):
             check_context(key, operation_id)
         clock = self._clock
         record: Record = (signal, operation_id, key, clock() + self._offset, payload, None, self._origin)  # type: ignore[assignment]  # an event has left above
+        bus = self._bus
+        if bus is not None:
+            bus.publish(record if key is None and payload is None else bus.portable(record))
         # As in _raise_event, written out: one call more would cost a sixth of the raise.
         pending = self._pending
         pending.append(record)
@@ -163,6 +185,8 @@ class SignalSink(SignalQuestions):
             raise TypeError("an event has its own key, operation_id and payload; pass the event alone")
         # Checked again: whoever changed a copy with _replace() went around the checks.
         event = SignalEvent(*event[:6], event.origin or self._origin)
+        if self._bus is not None:
+            self._bus.publish(self._bus.portable(event))
         self._pending.append(event)
         if len(self._pending) > self._pending_limit:
             self._relieve()
@@ -252,70 +276,9 @@ class SignalSink(SignalQuestions):
             listeners=len(self._listeners),
             listener_errors=self._listeners.errors,
             deliveries_cut=self._listeners.cut,
+            undelivered=0 if self._bus is None else self._bus.undelivered,
+            bus=None if self._bus is None else self._bus.backend.statistics(),
         )
-
-    # Clearing
-
-    def clear(self) -> int:
-        """Empty the window and return how many signals that removed.
-
-        If any, ``sink.cleared`` is raised afterwards, with the number as its key.
-        """
-        count = self._remove(None)
-        if count:
-            self.raise_signal("sink.cleared", str(count))
-        return count
-
-    def clear_pattern(self, pattern: Pattern) -> int:
-        """Remove the live signals whose name matches and return how many.
-
-        If any, ``sink.cleared.pattern`` is raised afterwards, with the key ``"{pattern}:{number}"`` (a collection of
-        patterns is written as a comma list, sorted).
-
-        Raises:
-            TypeError: *pattern* has the wrong type.
-            ValueError: *pattern* has an empty part.
-        """
-        pattern = pattern if isinstance(pattern, str) else frozenset(pattern)
-        matches = compile_pattern(pattern)
-        count = self._remove(lambda event: matches(event.signal))
-        if count:
-            text = pattern if isinstance(pattern, str) else ", ".join(sorted(pattern))
-            self.raise_signal("sink.cleared.pattern", f"{text}:{count}")
-        return count
-
-    def clear_matching(self, predicate: Predicate) -> int:
-        """Remove the live signals that satisfy *predicate* and return how many; what it raises comes out.
-
-        Raises:
-            TypeError: *predicate* is not callable.
-        """
-        if not callable(predicate):
-            raise TypeError(f"predicate must be a function of an event, not {predicate!r}; patterns: clear_pattern()")
-        return self._remove(predicate)
-
-    def clear_operation(self, operation_id: int) -> int:
-        """Remove the live signals of one operation and return how many.
-
-        Raises:
-            TypeError: *operation_id* is no ``int``.
-            ValueError: *operation_id* is 0 (no operation), negative or too large.
-        """
-        check_context(None, operation_id)
-        if operation_id == 0:
-            raise ValueError("operation_id 0 means no operation; clear_matching() removes such signals")
-        return self._remove(lambda event: event.operation_id == operation_id)
-
-    def clear_key(self, key: str) -> int:
-        """Remove the live signals with exactly this key and return how many.
-
-        Raises:
-            TypeError: *key* is no ``str``.
-            ValueError: *key* is empty.
-        """
-        if not require_str("key", key):
-            raise ValueError("key must not be empty; clear_matching() removes signals without one")
-        return self._remove(lambda event: event.key == key)
 
     # Bounds and blocks
 
@@ -351,27 +314,75 @@ class SignalSink(SignalQuestions):
             self._settle(now)
 
     def __enter__(self) -> Self:
-        if self._is_open:
-            raise RuntimeError("the sink is open already: it has one block at a time")
-        self._is_open = True
+        self._begin()
+        if self._bus is not None:
+            with self._ending_on_error():
+                self._bus.open()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        self._is_open = False
-        self._listeners.close_streams()
+        self._end()
+        if self._bus is not None:
+            self._bus.close()
 
     async def __aenter__(self) -> Self:
-        return self.__enter__()
+        self._begin()
+        if self._bus is not None:
+            with self._ending_on_error():
+                await self._bus.open_async()
+        return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
     ) -> None:
-        self.__exit__(kind, error, tb)
+        self._end()
+        if self._bus is not None:
+            await self._bus.close_async()
+
+    @property
+    def backend(self) -> SignalBackend | None:
+        """The bus that joins it to others; None: it is alone."""
+        return None if self._bus is None else self._bus.backend
 
     def __repr__(self) -> str:
         return f"<SignalSink {self._origin}: {len(self)} of {self.max_capacity} signals, {self.max_age:g} s>"
 
     # Inside
+
+    def _begin(self) -> None:
+        if self._is_open:
+            raise RuntimeError("the sink is open already: it has one block at a time")
+        self._is_open = True
+
+    def _end(self) -> None:
+        self._is_open = False
+        self._listeners.close_streams()
+
+    @contextlib.contextmanager
+    def _ending_on_error(self) -> Generator[None]:
+        try:
+            yield
+        except BaseException:
+            self._end()
+            raise
+
+    def _join(self, backend: SignalBackend) -> None:
+        self._bus = SinkBus(
+            backend,
+            now=self.now,
+            store=self._store,
+            deliver=self._listeners.deliver,
+            renew_origin=self._take_origin,
+        )
+        self._origin = backend.origin
+
+    def _store(self, records: Sequence[Record]) -> None:
+        self._pending.extend(records)
+        if len(self._pending) > self._pending_limit:
+            self._relieve()
+
+    def _take_origin(self, origin: str) -> None:
+        self._origin = origin
 
     def _settle(self, now: float) -> None:
         """Move the arrivals so far into the window and trim it; in a turn only."""
@@ -423,7 +434,8 @@ class SignalSink(SignalQuestions):
     @staticmethod
     def _renew_origins() -> None:
         for sink in list(_sinks):
-            sink._renew_origin()  # noqa: SLF001  its own class
+            if sink.backend is None:  # else that renews it
+                sink._renew_origin()  # noqa: SLF001  its own class
 
 
 _sinks: weakref.WeakSet[SignalSink] = weakref.WeakSet()

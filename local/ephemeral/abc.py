@@ -125,15 +125,15 @@ class SignalReceiver(Protocol):
         """Return the sink's clock, UTC epoch seconds, by which it stamps and ages signals."""
         ...
 
-    def receive(self, records: Sequence[SignalRecord]) -> None:
+    def receive(self, records: Sequence[SignalRecord], /) -> None:
         """Take signals that other sinks raised, in order per origin, each once; stamps are of this sink's clock."""
         ...
 
-    def missed(self, count: int) -> None:
+    def missed(self, count: int, /) -> None:
         """Learn that so many signals of others will never come."""
         ...
 
-    def renew_origin(self, origin: str) -> None:
+    def renew_origin(self, origin: str, /) -> None:
         """Raise under another origin from now on: this process is a fork."""
         ...
 

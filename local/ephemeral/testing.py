@@ -30,13 +30,23 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, TypeVarTuple, assert_ne
 import anyio
 
 from ._errors import EphemeralError
+from ._memory_bus import MemoryBus, MemoryBusStatistics
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
     from _typeshed import FileDescriptorLike
 
-__all__ = ["BackendName", "DeadlockError", "VirtualTimeLoop", "run", "virtual_time", "wait_all_blocked"]
+__all__ = [
+    "BackendName",
+    "DeadlockError",
+    "MemoryBus",
+    "MemoryBusStatistics",
+    "VirtualTimeLoop",
+    "run",
+    "virtual_time",
+    "wait_all_blocked",
+]
 
 T = TypeVar("T")
 Args = TypeVarTuple("Args")

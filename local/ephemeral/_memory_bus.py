@@ -1,0 +1,404 @@
+"""A bus within one process: joins several sinks, and fails on request. For tests, in virtual time too."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from concurrent.futures import Future
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias
+
+import anyio
+
+from ._errors import BusUnavailableError
+from ._health_table import HealthTable
+from ._ids import next_id
+from ._loops import Loop, current_loop
+from ._positions import Positions
+from ._signals import in_scope
+from .abc import SharedRecord, SignalBackend, Swap
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+
+    from .abc import HealthNews, HealthReport, HealthWatcher, SignalReceiver, SignalRecord
+
+_Entry: TypeAlias = "Callable[[MemoryBackend], object]"
+_KEPT = 100_000
+
+
+class MemoryBus:
+    """Joins the sinks of one process as Redis joins those of many; each sink gets a `backend` of its own.
+
+        async with MemoryBus() as bus:
+            async with SignalSink(backend=bus.backend()) as one, SignalSink(backend=bus.backend()) as two: ...
+
+    News travel on the loop of the block, *delay* seconds after they were raised, so that virtual time rules them. All
+    of it belongs to that loop's thread. Faults are those of real buses: `cut` and `join`, `repeats`, `lose_data`.
+
+    Args:
+        delay: Seconds from the bus to each sink, 0 or more.
+        clock: The bus's own clock, UTC epoch seconds; None: the loop's time from now on.
+
+    Attributes:
+        delay: May be changed at any time, for what is sent from then on.
+        repeats: Whether each news is delivered twice, as after an answer that was lost.
+    """
+
+    def __init__(self, *, delay: float = 0.0, clock: Callable[[], float] | None = None) -> None:
+        self.delay = delay
+        self.repeats = False
+        self._clock = clock
+        self._signals: deque[SignalRecord] = deque(maxlen=_KEPT)
+        self._table = HealthTable()
+        # What was told, in order, for those that come back: entry i has the number _first + i.
+        self._log: list[_Entry] = []
+        self._first = 0
+        self._backends: list[MemoryBackend] = []
+        self._loop: Loop | None = None
+        self._post: deque[tuple[float, Callable[[], object]]] = deque()
+        self._posted: anyio.Event | None = None
+        self._tasks: Any = None
+
+    async def __aenter__(self) -> Self:
+        self._loop = current_loop()
+        if self._clock is None:
+            offset = time.time() - self._loop.now()
+            self._clock = lambda: self._now() + offset
+        self._tasks = anyio.create_task_group()
+        await self._tasks.__aenter__()
+        self._tasks.start_soon(self._deliver)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        self._tasks.cancel_scope.cancel()
+        await self._tasks.__aexit__(None, None, None)
+
+    def backend(self) -> MemoryBackend:
+        """Return a backend for one sink."""
+        backend = MemoryBackend(self)
+        self._backends.append(backend)
+        return backend
+
+    def now(self) -> float:
+        """Return the bus's clock, UTC epoch seconds."""
+        return time.time() if self._clock is None else self._clock()
+
+    def cut(self, *backends: MemoryBackend) -> None:
+        """Take *backends* off the bus, all of them if none is named: they are degraded until `join`."""
+        for backend in backends or self._backends:
+            backend.go_away()
+
+    def join(self, *backends: MemoryBackend) -> None:
+        """Put *backends* back, all of them if none is named: what they kept is sent, and they learn the table."""
+        for backend in backends or self._backends:
+            backend.come_back()
+
+    def lose_data(self) -> None:
+        """Forget all signals and the health table, as a server that is restarted without its data."""
+        self._signals.clear()
+        self._table = HealthTable()
+        self._first += len(self._log)
+        self._log.clear()
+
+    # For the backends
+
+    def add_signal(self, sender: MemoryBackend, position: int, record: SignalRecord) -> None:
+        """Keep a signal and send it to the others."""
+        self._signals.append(record)
+        origin = sender.origin
+
+        def entry(to: MemoryBackend) -> None:
+            if to is not sender:
+                to.take_signal(origin, position, record)
+
+        self._tell(entry)
+
+    def log_from(self, number: int) -> list[tuple[int, _Entry]]:
+        """Return what was told from *number* on, as far as it is kept, with its numbers."""
+        return list(enumerate(self._log[max(0, number - self._first) :], max(number, self._first)))
+
+    @property
+    def log_end(self) -> int:
+        """The number of the next entry."""
+        return self._first + len(self._log)
+
+    def count(self, scope: str, within: float) -> int:
+        """Count the signals in *scope* of the last *within* seconds."""
+        oldest = self.now() - within
+        return sum(record[3] >= oldest and in_scope(record[0], scope) for record in self._signals)
+
+    def rows(self) -> dict[str, SharedRecord]:
+        """Return the health table."""
+        return dict(self._table.rows)
+
+    def report(self, origin: str, report: HealthReport, ended_at: float) -> None:
+        """Count how a call ended, by the bus's clock."""
+        self._tell_news(self._table.report(origin, report, ended_at, self.now()))
+
+    def swap(self, origin: str, swap: Swap) -> bool:
+        """Take a decision, or not."""
+        news = self._table.swap(origin, swap, self.now())
+        self._tell_news(news)
+        return news is not None
+
+    def after_news(self, function: Callable[[], object]) -> None:
+        """Call *function* once all that was sent until now has arrived."""
+        self._enqueue(function)
+
+    def _tell_news(self, news: HealthNews | None) -> None:
+        if news is not None:
+            self._tell(lambda to: to.take_news(news))
+
+    def _tell(self, entry: _Entry) -> None:
+        number = self.log_end
+        self._log.append(entry)
+        if len(self._log) > _KEPT:
+            del self._log[0]
+            self._first += 1
+        for backend in self._backends:
+            for _ in range(2 if self.repeats else 1):
+                self._enqueue(partial(backend.take, number, entry))
+
+    def _enqueue(self, function: Callable[[], object]) -> None:
+        if self._loop is None:
+            raise RuntimeError("the bus carries nothing outside of its block: `async with MemoryBus() as bus:`")
+        self._post.append((self._now() + self.delay, function))
+        if self._posted is not None:
+            self._loop.call_soon_threadsafe(self._posted.set)
+
+    def _now(self) -> float:
+        return 0.0 if self._loop is None else self._loop.now()
+
+    async def _deliver(self) -> None:
+        while True:
+            self._posted = anyio.Event()
+            while self._post:
+                # In the order they were sent: a shorter delay overtakes nothing.
+                due_at, function = self._post.popleft()
+                await anyio.sleep(max(0.0, due_at - self._now()))
+                function()
+            await self._posted.wait()
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryBusStatistics:
+    """Counters of one sink's side of a `MemoryBus`.
+
+    Attributes:
+        is_degraded: Whether it is cut off.
+        outbox: Signals kept until it is back.
+        sent: Signals sent.
+        remote: Signals of others that were received.
+        repeated: Signals received twice, and passed on once.
+        missed: Signals of others that never came.
+    """
+
+    is_degraded: bool
+    outbox: int
+    sent: int
+    remote: int
+    repeated: int
+    missed: int
+
+
+class _Kept(NamedTuple):
+    report: HealthReport
+    ended_at: float
+
+
+class MemoryBackend(SignalBackend):
+    """One sink's side of a `MemoryBus`; made by `MemoryBus.backend`."""
+
+    def __init__(self, bus: MemoryBus) -> None:
+        self._bus = bus
+        self._origin = f"{next_id():016x}"
+        self._receiver: SignalReceiver | None = None
+        self._is_away = False
+        self._outbox: deque[SignalRecord] = deque()
+        self._flushes: list[Future[None]] = []
+        self._reports: deque[_Kept] = deque()
+        self._watchers: list[HealthWatcher] = []
+        self._known: dict[str, SharedRecord] = {}
+        self._positions = Positions()
+        self._read = 0
+        self._sent = self._remote = self._repeated = self._missed = 0
+
+    @property
+    def origin(self) -> str:
+        """Who this sink is on the bus."""
+        return self._origin
+
+    @property
+    def is_degraded(self) -> bool:
+        """Whether it is closed or cut off."""
+        return self._is_away or self._receiver is None
+
+    def statistics(self) -> MemoryBusStatistics:
+        """Return the counters."""
+        return MemoryBusStatistics(
+            self.is_degraded, len(self._outbox), self._sent, self._remote, self._repeated, self._missed
+        )
+
+    def bus_time(self) -> float:
+        """Return the bus's clock."""
+        return self._bus.now()
+
+    def open(self, receiver: SignalReceiver) -> Future[None]:
+        """Begin; there at once, unless it is cut off."""
+        if self._receiver is not None:
+            raise RuntimeError("this backend is open already: one backend belongs to one sink")
+        self._receiver = receiver
+        self._read = self._bus.log_end
+        if not self._is_away:
+            self._greet()
+        return _ended(None)
+
+    def close(self, timeout: float) -> Future[int]:  # noqa: ARG002  nothing is left to wait for
+        """End."""
+        self._receiver = None
+        for watcher in tuple(self._watchers):
+            watcher.lost()
+        return _ended(len(self._outbox))
+
+    def publish(self, record: SignalRecord) -> None:
+        """Send one signal, or keep it."""
+        self._outbox.append(record)
+        if not self.is_degraded:
+            self._send()
+
+    def flush(self) -> Future[None]:
+        """Return a future that ends once all that was published is on the bus."""
+        if not self._outbox:
+            return _ended(None)
+        self._flushes.append(Future())
+        return self._flushes[-1]
+
+    def count(self, scope: str, within: float) -> Future[int]:
+        """Count signals of all sinks."""
+        return self._away() if self.is_degraded else _ended(self._bus.count(scope, within))
+
+    def watch(self, watcher: HealthWatcher) -> None:
+        """Tell *watcher* of health."""
+        self._watchers.append(watcher)
+        if self.is_degraded:
+            watcher.lost()
+        else:
+            watcher.table(dict(self._known))
+
+    def unwatch(self, watcher: HealthWatcher) -> None:
+        """Tell *watcher* nothing more."""
+        if watcher in self._watchers:
+            self._watchers.remove(watcher)
+
+    def report(self, report: HealthReport) -> None:
+        """Have the table count how a call ended, or keep it."""
+        self._reports.append(_Kept(report, self._bus.now()))
+        if not self.is_degraded:
+            self._send()
+
+    def swap(self, swap: Swap) -> Future[bool]:
+        """Offer a decision to the table."""
+        if self.is_degraded:
+            return self._away()
+        future: Future[bool] = Future()
+        is_done = self._bus.swap(self._origin, swap)
+        self._bus.after_news(lambda: self._answer(future, is_done=is_done))
+        return future
+
+    # For the bus
+
+    def go_away(self) -> None:
+        """Be cut off."""
+        if not self._is_away:
+            self._is_away = True
+            for watcher in tuple(self._watchers):
+                watcher.lost()
+
+    def come_back(self) -> None:
+        """Be back."""
+        if self._is_away:
+            self._is_away = False
+            if self._receiver is not None:
+                self._greet()
+
+    def take(self, number: int, entry: _Entry) -> None:
+        """Receive what the bus tells; what comes while this is cut off is read on return."""
+        if not self.is_degraded:
+            self._read = max(self._read, number + 1)
+            entry(self)
+
+    def take_signal(self, origin: str, position: int, record: SignalRecord) -> None:
+        """Receive a signal of another sink."""
+        assert self._receiver is not None
+        arrival = self._positions.arrive(origin, position, 1)
+        self._repeated += arrival.fresh_from
+        if arrival.missed:
+            self._missed += arrival.missed
+            self._receiver.missed(arrival.missed)
+        if not arrival.fresh_from:
+            self._remote += 1
+            shifted = record[3] - self._bus.now() + self._receiver.now()
+            self._receiver.receive([(*record[:3], shifted, *record[4:6], origin)])
+
+    def take_news(self, news: HealthNews) -> None:
+        """Receive a change of health."""
+        if news.row is not None:
+            known = self._known.get(news.processor)
+            if known is not None and news.row.version <= known.version:
+                return
+            self._known[news.processor] = news.row
+        for watcher in tuple(self._watchers):
+            watcher.news(news)
+
+    def _greet(self) -> None:
+        # Failures first: the table, as it is read next, confirms the trips that were taken alone.
+        self._send()
+        for number, entry in self._bus.log_from(self._read):
+            self.take(number, entry)
+        rows = self._bus.rows()
+        for processor, row in self._known.items():
+            known = rows[processor].version if processor in rows else 0
+            if row.version > known:
+                self._bus.swap(self._origin, Swap("healed", known, row.record))
+        self._known |= {
+            p: row for p, row in rows.items() if p not in self._known or row.version > self._known[p].version
+        }
+        for watcher in tuple(self._watchers):
+            watcher.table(dict(self._known))
+
+    def _send(self) -> None:
+        while self._reports:
+            report, ended_at = self._reports.popleft()
+            self._bus.report(self._origin, report, ended_at)
+        receiver = self._receiver
+        while self._outbox and receiver is not None:
+            record = self._outbox.popleft()
+            at = record[3] - receiver.now() + self._bus.now()
+            self._bus.add_signal(self, self._sent, (*record[:3], at, *record[4:]))
+            self._sent += 1
+        flushes, self._flushes = self._flushes, []
+        for future in flushes:
+            if not future.done():
+                future.set_result(None)
+
+    def _answer(self, future: Future[bool], *, is_done: bool) -> None:
+        if self.is_degraded:
+            future.set_exception(BusUnavailableError("cut off"))
+        else:
+            future.set_result(is_done)
+
+    def _away(self) -> Future[Any]:
+        future: Future[Any] = Future()
+        future.set_exception(BusUnavailableError("cut off"))
+        return future
+
+
+def _ended(value: Any) -> Future[Any]:
+    future: Future[Any] = Future()
+    future.set_result(value)
+    return future
