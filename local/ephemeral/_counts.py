@@ -29,7 +29,7 @@ class CountIndex:
         self.end = 0
 
     def follow(self, log: Sequence[tuple[Any, ...] | None], base: int, head: int) -> None:
-        """Take in what was appended to *log*, whose entries count from *base*, and let go of what lies before *head*."""
+        """Take in what was appended to *log*, numbered from *base* on, and let go of what lies before *head*."""
         first, end = base + head, base + len(log)
         if self.end < first:
             self._forget()
