@@ -55,6 +55,7 @@ class LadderCalls(LadderRuns):
                 self._after_failure(item, error)
             elif item.refusal is None:
                 self._waiting.remove(item)
+                self.intake.freed()
                 self.total_cancelled += 1
                 item.clear()
                 self._note_idle()

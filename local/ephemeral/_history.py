@@ -6,7 +6,7 @@ import bisect
 from collections import deque
 from collections.abc import Callable, Iterator
 
-from ._operations import Operation
+from ._operations import NO_CONTEXT, Operation, Outcome
 
 
 class OperationHistory:
@@ -26,6 +26,8 @@ class OperationHistory:
         self._lifetime = lifetime
         self._on_forgotten = on_forgotten
         self._tracked: dict[int, Operation] = {}
+        # Takes a running operation in; the dict's own method spares each operation a call.
+        self.remember = self._tracked.__setitem__
         # Ended and not pinned, in order of their end: both bounds take from the left.
         self._ended: deque[Operation] = deque()
 
@@ -39,21 +41,27 @@ class OperationHistory:
         """Return the operation, or None if it is unknown or forgotten."""
         return self._tracked.get(operation_id)
 
-    def started(self, operation: Operation) -> None:
-        """Remember a running operation."""
-        self._tracked[operation.id] = operation
+    def running(self) -> list[Operation]:
+        """Return the operations that run, in order of start."""
+        return [operation for operation in self._tracked.values() if operation.is_running]
 
-    def ended(self, operation: Operation, now: float) -> None:
-        """From now on *operation* ages."""
+    def ended(self, operation: Operation, now: float, outcome: Outcome) -> None:
+        """Let go of the operation's item; from now on it ages."""
         operation.ended_at = now
+        operation.outcome = outcome
+        operation.item = operation.worker = None
+        operation.context = NO_CONTEXT
+        ended, tracked, oldest = self._ended, self._tracked, now - self._lifetime
         if not operation.is_pinned:
-            self._ended.append(operation)
-        self.trim(now)
+            ended.append(operation)
+        # As in trim, which would cost each operation one more call.
+        while ended and (len(tracked) > self._capacity or ended[0].ended_at < oldest):
+            self._forget(ended.popleft())
 
     def trim(self, now: float) -> None:
         """Forget what is too old or too much at *now*; reads call it first, so that they are exact."""
-        ended, oldest = self._ended, now - self._lifetime
-        while ended and (len(self._tracked) > self._capacity or _end(ended[0]) < oldest):
+        ended, tracked, oldest = self._ended, self._tracked, now - self._lifetime
+        while ended and (len(tracked) > self._capacity or ended[0].ended_at < oldest):
             self._forget(ended.popleft())
 
     def pin(self, operation_id: int) -> bool:
@@ -63,7 +71,7 @@ class OperationHistory:
             return False
         if not operation.is_pinned:
             operation.is_pinned = True
-            if operation.ended_at is not None:
+            if operation.has_ended:
                 self._ended.remove(operation)
         return True
 
@@ -74,8 +82,8 @@ class OperationHistory:
             return False
         if operation.is_pinned:
             operation.is_pinned = False
-            if operation.ended_at is not None:
-                place = bisect.bisect_right([_end(other) for other in self._ended], operation.ended_at)
+            if operation.has_ended:
+                place = bisect.bisect_right([other.ended_at for other in self._ended], operation.ended_at)
                 self._ended.insert(place, operation)
                 self.trim(now)
         return True
@@ -83,7 +91,7 @@ class OperationHistory:
     def evict(self, operation_id: int) -> bool:
         """Forget an operation now; False if it is not here, running or pinned."""
         operation = self._tracked.get(operation_id)
-        if operation is None or operation.is_pinned or operation.ended_at is None:
+        if operation is None or operation.is_pinned or not operation.has_ended:
             return False
         self._ended.remove(operation)
         self._forget(operation)
@@ -93,8 +101,3 @@ class OperationHistory:
         del self._tracked[operation.id]
         if self._on_forgotten is not None:
             self._on_forgotten(operation)
-
-
-def _end(operation: Operation) -> float:
-    assert operation.ended_at is not None
-    return operation.ended_at

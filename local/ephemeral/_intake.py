@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import concurrent.futures
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sized
 from contextvars import Context, copy_context
 from typing import Generic, TypeVar
 
@@ -52,20 +52,23 @@ class _ThreadRequest(Generic[T]):
 class Intake(Generic[T]):
     """Admits items to a line of at most *bound* waiting items.
 
-    Belongs to the loop's thread, but for `enqueue_threadsafe`. Always: room left + items waiting + room granted to
-    producers that have not resumed yet = bound. The room is negative after the owner put items back beyond it.
+    Belongs to the loop's thread, but for `enqueue_threadsafe`. The room left is not counted but derived: the bound less
+    the items that wait, less the producers that were told to come in and have not resumed yet.
 
     Args:
         name: Who takes the items, for messages.
         bound: How many items may wait.
+        line: Whose length is how many do.
         admit: Puts one item into the line and returns its operation id.
     """
 
-    def __init__(self, name: str, bound: int, admit: Callable[[T, Context], int]) -> None:
+    def __init__(self, name: str, bound: int, line: Sized, admit: Callable[[T, Context], int]) -> None:
         self._name = name
+        self._bound = bound
+        self._line = line
         self._admit = admit
-        self._bound = self._room = bound
-        self._waiting: deque[_Producer[T]] = deque()
+        self.producers: deque[_Producer[T]] = deque()
+        """Who waits for room; the owner calls `freed` if there is anybody."""
         self._granted: deque[_Producer[T]] = deque()
         self._from_threads: set[_ThreadRequest[T]] = set()
         self.is_closed = False
@@ -74,10 +77,15 @@ class Intake(Generic[T]):
 
     def try_enqueue(self, item: T) -> int | None:
         """Admit *item* and return its id if there is room now, else return None. Never waits."""
-        if self.is_closed or self._room <= 0:
+        return None if self.is_closed or not self._has_room() else self._admit(item, copy_context())
+
+    def enqueue_at_once(self, item: T) -> int | None:
+        """Admit *item* and return its id if `enqueue` would not have to wait, else return None."""
+        # Somebody who was granted room has not come in yet: a newcomer must not overtake him.
+        if self.is_closed or self._granted or len(self._line) >= self._bound:
             return None
-        self._room -= 1
-        return self._admit_or_restore(item, copy_context())
+        admit = self._admit
+        return admit(item, copy_context())
 
     async def enqueue(self, item: T) -> int:
         """Admit *item*; waits, and is a cancellation point, only while there is no room.
@@ -85,12 +93,12 @@ class Intake(Generic[T]):
         Raises:
             CoordinatorCompletedError: The intake is closed, or closes meanwhile. Nothing was admitted.
         """
+        operation_id = self.enqueue_at_once(item)
+        if operation_id is not None:
+            return operation_id
         if self.is_closed:
             raise CoordinatorCompletedError(self._name)
-        if self._room <= 0:
-            return await self._wait_for_room(item)
-        self._room -= 1
-        return self._admit_or_restore(item, copy_context())
+        return await self._wait_for_room(item)
 
     async def enqueue_many(self, items: Iterable[T]) -> int:
         """Admit all *items* in order and return how many; waits as `enqueue` does.
@@ -107,7 +115,8 @@ class Intake(Generic[T]):
     async def _wait_for_room(self, item: T) -> int:
         event = anyio.Event()
         producer = _Producer(item, copy_context(), event.set)
-        self._waiting.append(producer)
+        self.producers.append(producer)
+        self.freed()
         try:
             await event.wait()
         except BaseException:
@@ -125,23 +134,19 @@ class Intake(Generic[T]):
                 self._leave(producer)
                 raise CoordinatorCompletedError(self._name)
             first = self._granted.popleft()
-            first.operation_id = self._admit_or_restore(first.item, first.context)
+            first.operation_id = self._admit(first.item, first.context)
         return producer.operation_id
 
     def _leave(self, producer: _Producer[T]) -> None:
         """Forget a producer that gave up; room it was granted goes to the next."""
-        if producer in self._waiting:
-            self._waiting.remove(producer)
+        if producer in self.producers:
+            self.producers.remove(producer)
         elif producer in self._granted:
             self._granted.remove(producer)
             self.freed()
 
-    def _admit_or_restore(self, item: T, context: Context) -> int:
-        try:
-            return self._admit(item, context)
-        except BaseException:
-            self.freed()
-            raise
+    def _has_room(self) -> bool:
+        return len(self._line) + len(self._granted) < self._bound
 
     # Producers on other threads
 
@@ -174,9 +179,8 @@ class Intake(Generic[T]):
             request.refuse(CoordinatorCompletedError(self._name))
             return
         producer = _Producer(request.item, request.context, lambda: self._redeem_for_thread(producer, request))
-        self._waiting.append(producer)
-        if self._room > 0:
-            self._grant()
+        self.producers.append(producer)
+        self.freed()
 
     def _redeem_for_thread(self, producer: _Producer[T], request: _ThreadRequest[T]) -> None:
         if not request.begin():  # the thread was interrupted while it waited: nothing of it may remain
@@ -191,31 +195,20 @@ class Intake(Generic[T]):
 
     def resize(self, bound: int) -> None:
         """Change how many items may wait; those that wait already stay."""
-        self._room += bound - self._bound
         self._bound = bound
-        while self._waiting and self._room > 0:
-            self._grant()
+        self.freed()
 
     def freed(self) -> None:
-        """One place in the line became free: it goes to the producer that has waited longest."""
-        self._room += 1
-        if self._waiting and self._room > 0:
-            self._grant()
-
-    def _grant(self) -> None:
-        self._room -= 1
-        producer = self._waiting.popleft()
-        self._granted.append(producer)
-        producer.tell()
-
-    def taken(self) -> None:
-        """The owner put an item back into the line: it takes a place again, beyond the bound if need be."""
-        self._room -= 1
+        """Places in the line may be free: they go to the producers that have waited longest."""
+        while self.producers and self._has_room():
+            producer = self.producers.popleft()
+            self._granted.append(producer)
+            producer.tell()
 
     def close(self) -> None:
         """Take nothing more; whoever waits gets `CoordinatorCompletedError`. Idempotent."""
         self.is_closed = True
-        waiting, self._waiting = self._waiting, deque()
+        waiting, self.producers = self.producers, deque()
         for producer in waiting:
             producer.tell()
 

@@ -15,6 +15,7 @@ from typing import Any, Final, Unpack
 
 import anyio
 
+from ._bodies import TornDownError, resume
 from ._calls import LadderCalls
 from ._errors import CoordinatorCompletedError, NoHealthyProcessorError
 from ._group import NamedOptions
@@ -149,7 +150,32 @@ class Ladder(LadderCalls):
 
     # Work is given to slots
 
-    def take(self, worker: Worker) -> Item | Probe | None:
+    async def _serve(self, worker: Worker) -> None:
+        """Run one item or probe after the other."""
+        workers = self.workers
+        while not worker.interrupted:
+            job = self._take(worker) if workers.surplus <= 0 else None
+            if job is None:
+                await workers.park()
+                continue
+            context = job.context
+            try:
+                value = await resume(context, *context.run(self._first_step, job))
+            except StopIteration as stop:  # it ended in its first step
+                value = stop.value
+            except TornDownError:
+                raise
+            except BaseException as error:  # noqa: BLE001  a processor may raise anything
+                self._raised(job, error)
+                del job, context
+                await workers.after_failure(error)
+                continue
+            self._returned(job, value)
+            del job, context, value  # a worker that waits must keep nothing alive
+            if workers.latest >= workers.slice_end:
+                await workers.breathe()
+
+    def _take(self, worker: Worker) -> Item | Probe | None:
         """Give *worker* the next item or probe; calls whose turn comes before are told to go on."""
         while (job := self._next_job()) is not None:
             if isinstance(job, Probe):
@@ -161,7 +187,7 @@ class Ladder(LadderCalls):
                 job.turn.set()
         return None
 
-    def has_more(self) -> bool:
+    def _has_more(self) -> bool:
         """Whether another worker may find something to do."""
         route = self.route.current
         return bool(self._waiting) and (
@@ -191,7 +217,7 @@ class Ladder(LadderCalls):
 
     def _taken(self, item: Item, rung: Rung, *, as_canary: bool = False) -> Item:
         self._occupy(item, rung, as_canary=as_canary)
-        if not item.is_call:
+        if self.intake.producers:
             self.intake.freed()
         return item
 

@@ -7,8 +7,10 @@ and a clock that is one bound method (anyio looks its backend up at each reading
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -45,7 +47,9 @@ def current_loop() -> Loop:
     """
     native: Any = anyio.lowlevel.current_token().native_token
     if hasattr(native, "call_soon_threadsafe"):  # asyncio, and loops that follow its interface
-        return Loop(native.time, native.call_soon_threadsafe, threading.get_ident())
+        # asyncio's own loops read this very clock, through one more Python call: 94 against 54 ns.
+        is_plain = getattr(type(native), "time", None) is asyncio.BaseEventLoop.time
+        return Loop(time.monotonic if is_plain else native.time, native.call_soon_threadsafe, threading.get_ident())
     trio: Any = sys.modules["trio"]  # it runs us, so it is loaded
     return Loop(trio.lowlevel.current_clock().current_time, _TrioWake(native), threading.get_ident())
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import traceback
 from collections import deque
 from collections.abc import Callable
@@ -13,22 +14,26 @@ from typing import Any, Final, Protocol, cast
 
 from ._patterns import Pattern, compile_pattern
 from ._signals import SignalEvent
+from ._workers import Worker
 
 # An operation that emits for ever must not grow for ever; the sink has its own bound.
 MAX_SIGNALS_KEPT: Final = 1000
 
 
-_NO_CONTEXT: Final = Context()
+NO_CONTEXT: Final = Context()
 
 
 class Outcome(Enum):
     """How an operation stands."""
 
-    WAITING = "waiting"
-    RUNNING = "running"
+    UNKNOWN = "not ended"
     COMPLETED = "completed"
     FAILED = "failed"
     CANCELLED = "cancelled"
+
+
+# Read for each operation: a member of an enum takes four times as long to reach through its class.
+COMPLETED: Final = Outcome.COMPLETED
 
 
 class OperationHome(Protocol):
@@ -106,6 +111,7 @@ class Operation:
         "key",
         "outcome",
         "started_at",
+        "worker",
     )
 
     def __init__(self, home: OperationHome, operation_id: int, key: str | None, item: Any, context: Context) -> None:
@@ -115,8 +121,9 @@ class Operation:
         self.item = item
         self.context = context
         self.started_at = 0.0
-        self.ended_at: float | None = None
-        self.outcome = Outcome.WAITING
+        self.ended_at = math.inf
+        self.outcome = Outcome.UNKNOWN
+        self.worker: Worker | None = None
         self.error: BaseException | None = None
         self.error_trace: str | None = None
         self.is_pinned = False
@@ -125,7 +132,8 @@ class Operation:
         self._state: dict[str, Any] | None = None
 
     def __repr__(self) -> str:
-        return f"<Operation {self.id} {self.outcome.value}{'' if self.key is None else f' key={self.key!r}'}>"
+        state = "running" if self.is_running else self.outcome.value
+        return f"<Operation {self.id} {state}{'' if self.key is None else f' key={self.key!r}'}>"
 
     @property
     def state(self) -> dict[str, Any]:
@@ -176,28 +184,38 @@ class Operation:
         """Whether *home* is the coordinator that runs it."""
         return self._home is home
 
-    def end(self, outcome: Outcome, error: BaseException | None = None) -> None:
-        """Record how it ended and let go of the item; of *error*'s tracebacks only the text is kept."""
-        self.outcome = outcome
-        self.item = None
-        self.context = _NO_CONTEXT
-        if error is not None:
-            self.error = error
-            self.error_trace = trace_text(error)
+    @property
+    def is_running(self) -> bool:
+        """Whether its body has started and not ended."""
+        return self.worker is not None
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether its body has ended."""
+        return self.ended_at != math.inf
+
+    def interrupt(self) -> None:
+        """Cancel its body, if that is running."""
+        if self.worker is not None:
+            self.worker.interrupt()
+
+    def keep_error(self, error: BaseException) -> None:
+        """Remember what the body raised; of its traceback only the text."""
+        self.error = error
+        self.error_trace = trace_text(error)
 
     def snapshot(self) -> EphemeralOperationSnapshot:
         """Return what is known of it now."""
-        ended_at = self.ended_at
         return EphemeralOperationSnapshot(
             id=self.id,
             started=self._datetime(self.started_at),
-            completed=None if ended_at is None else self._datetime(ended_at),
+            completed=self._datetime(self.ended_at) if self.has_ended else None,
             key=self.key,
             is_faulted=self.outcome is Outcome.FAILED,
             is_cancelled=self.outcome is Outcome.CANCELLED,
             error=self.error,
             error_trace=self.error_trace,
-            duration=None if ended_at is None else ended_at - self.started_at,
+            duration=self.ended_at - self.started_at if self.has_ended else None,
             signals=tuple(event.signal for event in self.events),
             is_pinned=self.is_pinned,
         )

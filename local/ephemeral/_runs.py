@@ -9,6 +9,7 @@ import functools
 import logging
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Coroutine
 from contextvars import Context
 from typing import Any, Final
 
@@ -24,7 +25,7 @@ from ._route import Route
 from ._rungs import Item, Probe, Rung, first_up
 from ._sink import SignalSink
 from ._waiting import WaitingItems
-from ._workers import JobOwner, Started, Workers
+from ._workers import Worker, Workers
 
 _log: Final = logging.getLogger("ephemeral")
 
@@ -34,7 +35,7 @@ REFUSED: Final = object()
 _ASK_AGAIN: Final = 0.1
 
 
-class LadderRuns(JobOwner[Item | Probe], ABC):
+class LadderRuns(ABC):
     """The items that run on the slots of a group's rungs.
 
     An accepted item is always in one place: waiting, running, or ended and counted. Signals are raised, and callbacks
@@ -54,10 +55,10 @@ class LadderRuns(JobOwner[Item | Probe], ABC):
         self.callback_errors: int = 0
         self.health = health
         self.route = Route(group, sink, health, self._moved)
-        self.intake: Intake[tuple[Any, str]] = Intake(self.name, self.options.max_pending, self._admit)
-        self.workers: Workers[Item | Probe] = Workers(self, limit=1)
-        self._sink = sink
         self._waiting = WaitingItems(self.route.rungs)
+        self.intake: Intake[tuple[Any, str]] = Intake(self.name, self.options.max_pending, self._waiting, self._admit)
+        self.workers = Workers(self._serve, limit=1)
+        self._sink = sink
         self._running: dict[int, Item] = {}
         self._is_over = False
         self._idle = anyio.Event()
@@ -68,13 +69,21 @@ class LadderRuns(JobOwner[Item | Probe], ABC):
         """Put a new item at the back of the line and return its operation id."""
 
     @abstractmethod
+    def _has_more(self) -> bool:
+        """Whether another worker may find something to do."""
+
+    @abstractmethod
+    async def _serve(self, worker: Worker) -> None:
+        """Run one item or probe after the other."""
+
+    @abstractmethod
     def _moved(self, rung: Rung) -> None:
         """Move what waits, now that the health of *rung* has changed."""
 
     @property
     def pending(self) -> int:
         """Items and calls that wait."""
-        return len(self._waiting)
+        return len(self._waiting) + self._waiting.calls
 
     @property
     def active(self) -> int:
@@ -142,14 +151,17 @@ class LadderRuns(JobOwner[Item | Probe], ABC):
 
     # Work runs
 
-    def first_step(self, job: Item | Probe) -> Started:
+    def _first_step(self, job: Item | Probe) -> tuple[Coroutine[Any, Any, Any], object]:
         """Begin an item or a probe."""
         if isinstance(job, Probe) or job.is_canary:
             coroutine = self._run_leased(job)
         else:
             self._sink.raise_signal(f"processing.started:{job.rung.name}:{job.name}", operation_id=job.id)
             coroutine = job.rung.run(job.payload)
-        return coroutine, coroutine.send(None)
+        waiting_for = coroutine.send(None)
+        if self._has_more():
+            self.workers.wake()
+        return coroutine, waiting_for
 
     async def _run(self, item: Item) -> Any:
         self._sink.raise_signal(f"processing.started:{item.rung.name}:{item.name}", operation_id=item.id)
@@ -174,7 +186,7 @@ class LadderRuns(JobOwner[Item | Probe], ABC):
         job.epoch = rung.epoch
         return await self._run(job)
 
-    def returned(self, job: Item | Probe, value: object) -> None:
+    def _returned(self, job: Item | Probe, value: object) -> None:
         """Note how a worker's job ended."""
         if isinstance(job, Probe):
             if job.lease is not None:
@@ -186,7 +198,7 @@ class LadderRuns(JobOwner[Item | Probe], ABC):
         else:
             self._after_success(job)
 
-    def raised(self, job: Item | Probe, error: BaseException) -> None:
+    def _raised(self, job: Item | Probe, error: BaseException) -> None:
         """Note that a worker's job failed or was cancelled."""
         if isinstance(job, Item):
             self._after_failure(job, error)
@@ -266,8 +278,6 @@ class LadderRuns(JobOwner[Item | Probe], ABC):
         self._vacate(item, error)
         if item.is_call:
             item.turn = anyio.Event()
-        else:
-            self.intake.taken()
         self._waiting.hand(item, target)
         self.workers.wake()
 
@@ -288,8 +298,6 @@ class LadderRuns(JobOwner[Item | Probe], ABC):
     def _after_refusal(self, item: Item) -> None:
         """Somebody else probes: the canary goes back to the head of the line."""
         self._vacate(item)
-        if not item.is_call:
-            self.intake.taken()
         self._waiting.put_first(item)
 
     def _after_cancellation(self, item: Item) -> None:

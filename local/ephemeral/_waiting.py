@@ -23,10 +23,17 @@ class WaitingItems:
         self._handed = 0
 
     def __len__(self) -> int:
-        return len(self._line) + len(self._calls) + self._handed
+        """Return how many items wait; calls are counted apart, for they wait in their callers' tasks."""
+        return len(self._line) + self._handed
 
     def __bool__(self) -> bool:
+        """Whether an item or a call waits."""
         return bool(self._line or self._calls or self._handed)
+
+    @property
+    def calls(self) -> int:
+        """How many calls wait for a slot of the route."""
+        return len(self._calls)
 
     @property
     def is_contended(self) -> bool:

@@ -1,36 +1,21 @@
 """Long-lived worker tasks: started on demand, parked when there is nothing to take, never one per item.
 
-The owner says what there is to take and how to begin it; who runs, when and for how long is decided here.
+What a worker does is its owner's; how many there are, when they sleep and how they end is decided here.
 """
 
 from __future__ import annotations
 
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine
-from contextvars import Context
 from types import TracebackType
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import Any, Final, Self
 
 import anyio
 import anyio.lowlevel
 from anyio.abc import TaskGroup
 
-from ._bodies import StillRunningError, TornDownError, resume
+from ._bodies import StillRunningError
 from ._loops import Loop, current_loop
-
-
-class HasContext(Protocol):
-    """What a job must carry."""
-
-    @property
-    def context(self) -> Context:
-        """The context its coroutine runs in, of whoever enqueued it."""
-        ...
-
-
-Job = TypeVar("Job", bound=HasContext)
-Started = tuple[Coroutine[Any, Any, Any], object]
 
 # Bodies that never wait would keep the loop to themselves: after this many seconds it gets a turn between two items.
 SLICE: Final = 0.005
@@ -51,64 +36,37 @@ class Worker:
         self.scope.cancel()
 
 
-class JobOwner(ABC, Generic[Job]):
-    """Whoever has jobs to run. All is called on the loop's thread, one call at a time, and must not wait."""
-
-    @abstractmethod
-    def take(self, worker: Worker) -> Job | None:
-        """Return the next job for *worker*, or None if there is none now."""
-
-    @abstractmethod
-    def has_more(self) -> bool:
-        """Whether another worker would find a job now."""
-
-    @abstractmethod
-    def first_step(self, job: Job) -> Started:
-        """Make the coroutine of *job* and take its first step; called in the job's context.
-
-        Returns:
-            The coroutine, and what it waits for.
-
-        Raises:
-            StopIteration: It ended at once; the exception carries what it returned.
-        """
-
-    @abstractmethod
-    def returned(self, job: Job, value: object) -> None:
-        """Note that *job* ended well."""
-
-    @abstractmethod
-    def raised(self, job: Job, error: BaseException) -> None:
-        """Note that *job* failed or was cancelled; raise only what must end the whole block."""
-
-
-class Workers(Generic[Job]):
+class Workers:
     """A pool of worker tasks, open as long as its ``async with`` block.
 
     Everything here belongs to the loop's thread. `wake` may be called in a plain loop callback too: starting a task
     needs a running task, so a pump task of the pool's own does that.
 
     Args:
-        owner: Says what there is to run, and is told how it ended.
+        serve: What a worker does, until it is interrupted: take a job and run it, or `park` if there is none, or if
+            `surplus` is above 0. Between two jobs it calls `breathe` once `latest` has reached `slice_end`. It raises
+            only the loop's cancellation error, and what ends the block: ``KeyboardInterrupt``, ``SystemExit``.
         limit: How many workers may be awake.
     """
 
-    def __init__(self, owner: JobOwner[Job], *, limit: int) -> None:
-        self._owner = owner
+    def __init__(self, serve: Callable[[Worker], Coroutine[Any, Any, None]], *, limit: int) -> None:
+        self._serve = serve
         self._limit = limit
-        self._awake = 0
+        self.surplus = -limit
+        """Workers awake beyond the limit; below 0 as long as more may wake, above it after the limit has shrunk."""
         self._is_rousing = False
         self._to_start = 0
         self._parked: list[anyio.Event] = []
         self._group: TaskGroup | None = None
         self._pump_wanted = anyio.Event()
-        self._slice_end = 0.0
         self._fatal: BaseException | None = None
         self.cancelled_class: type[BaseException] = BaseException
         self.loop = Loop(time.monotonic, _no_loop, 0)
         self.now = time.monotonic
         self.latest = 0.0
-        """The newest reading of the clock: the owner, who stamps each job, shares it here."""
+        """The newest reading of the clock: whoever stamps a job shares it here."""
+        self.slice_end = 0.0
+        """When the loop is to get its turn."""
 
     @property
     def limit(self) -> int:
@@ -117,6 +75,7 @@ class Workers(Generic[Job]):
 
     @limit.setter
     def limit(self, value: int) -> None:
+        self.surplus += self._limit - value
         self._limit = value
         self.wake()
 
@@ -130,10 +89,10 @@ class Workers(Generic[Job]):
 
         One at a time is on its way: the owner calls again when that one's job waits and more jobs are there.
         """
-        if self._is_rousing or self._awake >= self._limit or self._group is None:
+        if self._is_rousing or self.surplus >= 0 or self._group is None:
             return
         self._is_rousing = True
-        self._awake += 1
+        self.surplus += 1
         if self._parked:
             self._parked.pop().set()
         else:
@@ -150,7 +109,7 @@ class Workers(Generic[Job]):
         if self._group is not None:
             self._group.cancel_scope.cancel()
 
-    async def __aenter__(self) -> Workers[Job]:
+    async def __aenter__(self) -> Self:
         self.loop = current_loop()
         self.now = self.loop.now
         self.cancelled_class = anyio.get_cancelled_exc_class()
@@ -196,61 +155,33 @@ class Workers(Generic[Job]):
             self._fatal = error
             self.cancel()
         finally:
-            self._awake -= 1
+            self.surplus -= 1
 
-    async def _serve(self, worker: Worker) -> None:
-        """Take and run jobs until this worker is interrupted."""
-        owner = self._owner
-        take, first_step, returned = owner.take, owner.first_step, owner.returned
-        while not worker.interrupted:
-            job = take(worker) if self._awake <= self._limit else None
-            if job is None:
-                await self._park()
-                continue
-            try:
-                coroutine, waiting_for = job.context.run(first_step, job)
-            except StopIteration as stop:
-                returned(job, stop.value)
-            except BaseException as error:  # noqa: BLE001  the owner passes on what is not the job's own
-                owner.raised(job, error)
-            else:
-                if owner.has_more():
-                    self.wake()
-                await self._finish(job, coroutine, waiting_for)
-                del coroutine, waiting_for
-            del job  # a worker that parks must keep no item alive
-            if self.latest >= self._slice_end:
-                await anyio.lowlevel.checkpoint()
-                self._new_slice()
-
-    async def _finish(self, job: Job, coroutine: Coroutine[Any, Any, Any], waiting_for: object) -> None:
-        try:
-            value = await resume(job.context, coroutine, waiting_for)
-        except TornDownError:
-            raise
-        except BaseException as error:  # noqa: BLE001  as in _serve
-            self._owner.raised(job, error)
-            failure = error
-        else:
-            self._owner.returned(job, value)
-            return
+    async def after_failure(self, error: BaseException) -> None:
+        """Let a worker go on after its job failed or was cancelled, as soon as it may."""
         # A cancellation goes on only if this worker is meant too: a job may raise the loop's error by itself.
         await anyio.lowlevel.checkpoint_if_cancelled()
-        if isinstance(failure, StillRunningError):
+        if isinstance(error, StillRunningError):
             # A plain function that ran out of time: its slot stays taken until it returns.
             with anyio.CancelScope(shield=True):
-                await failure.returned.wait()
+                await error.returned.wait()
 
-    async def _park(self) -> None:
+    async def breathe(self) -> None:
+        """Give the loop its turn."""
+        await anyio.lowlevel.checkpoint()
+        self._new_slice()
+
+    async def park(self) -> None:
+        """Wait until `wake` finds something to do."""
         event = anyio.Event()
         self._parked.append(event)
-        self._awake -= 1
+        self.surplus -= 1
         try:
             await event.wait()
         except BaseException:
             if event in self._parked:
                 self._parked.remove(event)
-                self._awake += 1
+                self.surplus += 1
             raise
         self._is_rousing = False
         self._new_slice()
@@ -258,8 +189,8 @@ class Workers(Generic[Job]):
     def _new_slice(self) -> None:
         # The first worker that runs in a turn of the loop opens the slice that the others of that turn share.
         self.latest = self.now()
-        if self.latest >= self._slice_end:
-            self._slice_end = self.latest + SLICE
+        if self.latest >= self.slice_end:
+            self.slice_end = self.latest + SLICE
 
 
 def _no_loop(function: Callable[[], object]) -> None:
