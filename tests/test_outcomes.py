@@ -342,7 +342,10 @@ async def test_the_current_operation_in_a_body_and_the_tasks_below_it() -> None:
 
 
 @pytest.mark.parametrize("workers", [1, 8])
-async def test_bodies_that_never_wait_leave_the_loop_a_turn_every_5_ms(workers: int, anyio_backend: Any) -> None:
+@pytest.mark.parametrize("fails", [False, True])
+async def test_bodies_that_never_wait_leave_the_loop_a_turn_every_5_ms(
+    workers: int, fails: bool, anyio_backend: Any
+) -> None:
     """Each body takes 1 ms of a clock that counts; the longest time between two turns of another task is measured."""
     passed = 0.0
     gates = Gates()
@@ -353,6 +356,8 @@ async def test_bodies_that_never_wait_leave_the_loop_a_turn_every_5_ms(workers: 
             await gates(item, op)
         else:
             passed += 0.001
+            if fails:
+                raise ValueError
 
     async def observe() -> None:
         last = passed

@@ -62,7 +62,7 @@ async def test_items_enqueued_before_the_block_run_in_order_once_it_is_entered()
 
 @pytest.mark.parametrize(
     "error",
-    [ValueError("v"), OddError("o"), KeyboardInterrupt(), SystemExit(3), GeneratorExit(), StopIteration(1),
+    [ValueError("v"), OddError("o"), KeyboardInterrupt(), SystemExit(3), GeneratorExit(),
      StopAsyncIteration(), ExceptionGroup("mine", [ValueError()])],
     ids=lambda error: type(error).__name__,
 )  # fmt: skip

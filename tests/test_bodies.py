@@ -1,0 +1,263 @@
+"""User functions: how they are told apart, wrapped, stepped in a context of their own and guarded."""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Callable
+from contextvars import Context, ContextVar, copy_context
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+import pytest
+
+from ephemeral._bodies import (
+    RanOutOfTimeError,
+    TornDownError,
+    as_coroutine_function,
+    call_guarded,
+    is_async_function,
+    require_plain,
+    resume,
+    takes_operation,
+)
+
+mark: ContextVar[str] = ContextVar("mark", default="outside")
+
+
+async def asynchronous(item: Any) -> Any:
+    return item
+
+
+def plain(item: Any) -> Any:
+    return item
+
+
+class Methods:
+    async def asynchronous(self, item: Any, op: Any) -> None: ...
+
+    def plain(self, item: Any) -> None: ...
+
+    @classmethod
+    async def of_class(cls, item: Any) -> None: ...
+
+    @staticmethod
+    async def static(item: Any) -> None: ...
+
+
+class CalledAsync:
+    async def __call__(self, item: Any) -> None: ...
+
+
+class CalledPlain:
+    def __call__(self, item: Any, op: Any) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("function", "expected"),
+    [
+        (asynchronous, True), (functools.partial(asynchronous, 1), True), (Methods().asynchronous, True),
+        (Methods.of_class, True), (Methods.static, True), (CalledAsync(), True),
+        (plain, False), (functools.partial(plain, 1), False), (Methods().plain, False), (CalledPlain(), False),
+        (print, False), (lambda item: None, False), (Methods, False), (int, False),
+    ],
+)  # fmt: skip
+def test_what_makes_a_coroutine(function: Callable[..., Any], expected: bool) -> None:
+    assert is_async_function(function) is expected
+
+
+@pytest.mark.parametrize(
+    ("function", "expected"),
+    [
+        (lambda item: None, False), (lambda item, op: None, True), (lambda item, whatever: None, True),
+        (lambda item, op=None: None, True), (lambda item, tries=3: None, False), (lambda item, *rest: None, False),
+        (lambda *both: None, False), (lambda item, *, op: None, False), (lambda: None, False),
+        (lambda item, /, op, third=1: None, True), (Methods().asynchronous, True), (CalledPlain(), True),
+        (CalledAsync(), False), (functools.partial(lambda setting, item, op: None, 1), True),
+        (functools.partial(lambda item, op: None, op=1), False), (print, False), (dict.fromkeys, False),
+    ],
+)  # fmt: skip
+def test_whether_a_body_takes_the_operation(function: Callable[..., Any], expected: bool) -> None:
+    assert takes_operation(function) is expected
+
+
+@pytest.mark.parametrize("callback", [asynchronous, CalledAsync(), Methods().asynchronous, 3, "print"])
+def test_what_cannot_be_called_in_passing_is_refused_by_name(callback: Any) -> None:
+    with pytest.raises(TypeError, match="on_tick"):
+        require_plain("on_tick", callback)
+
+
+def test_a_plain_callback_and_none_are_accepted() -> None:
+    require_plain("on_tick", plain)
+    require_plain("on_tick", None)
+
+
+def yields(item: Any) -> Any:
+    yield item
+
+
+async def yields_asynchronously(item: Any) -> Any:
+    yield item
+
+
+@pytest.mark.parametrize("function", [yields, yields_asynchronously])
+def test_a_generator_is_no_body_for_calling_it_runs_nothing(function: Callable[..., Any]) -> None:
+    with pytest.raises(TypeError, match="yield"):
+        as_coroutine_function(function, None)
+
+
+# Time limits
+
+
+def test_an_async_function_without_a_limit_stays_as_it_is() -> None:
+    assert as_coroutine_function(asynchronous, None) is asynchronous
+
+
+async def test_a_limited_function_returns_raises_or_runs_out_of_time() -> None:
+    async def body(seconds: float) -> float:
+        await anyio.sleep(seconds)
+        if seconds == 1:
+            raise TimeoutError("its own")
+        return seconds
+
+    limited = as_coroutine_function(body, 5)
+    assert await limited(2) == 2
+    with pytest.raises(TimeoutError, match="its own") as own:
+        await limited(1)
+    assert not isinstance(own.value, RanOutOfTimeError)
+    with pytest.raises(RanOutOfTimeError, match="5 s"):
+        await limited(6)
+    assert anyio.current_time() == 2 + 1 + 5
+
+
+async def test_a_cancellation_from_outside_is_no_time_out() -> None:
+    limited = as_coroutine_function(anyio.sleep, 5)
+    with anyio.move_on_after(1) as scope:
+        await limited(10)
+    assert scope.cancelled_caught
+
+
+async def test_a_body_may_not_hold_on_beyond_its_time() -> None:
+    async def holds_on(item: int) -> str:
+        with anyio.CancelScope(shield=True):
+            await anyio.sleep(7)
+        return "done all the same"
+
+    with pytest.raises(RanOutOfTimeError):
+        await as_coroutine_function(holds_on, 5)(1)
+    assert anyio.current_time() == 7
+
+
+# Stepping
+
+
+def first_step(context: Context, coroutine: Any) -> Any:
+    return context.run(coroutine.send, None)
+
+
+async def test_every_step_runs_in_the_given_context_and_leaves_the_own_alone() -> None:
+    async def body() -> list[str]:
+        seen = [mark.get()]
+        for number in range(3):
+            mark.set(f"step {number}")
+            await anyio.lowlevel.checkpoint()
+            seen.append(mark.get())
+        try:
+            with anyio.move_on_after(1):
+                await anyio.sleep(10)
+        finally:
+            seen.append(mark.get())
+        return seen
+
+    context = copy_context()
+    context.run(mark.set, "inside")
+    coroutine = body()
+    assert await resume(context, coroutine, first_step(context, coroutine)) == [
+        "inside", "step 0", "step 1", "step 2", "step 2",
+    ]  # fmt: skip
+    assert (mark.get(), context[mark]) == ("outside", "step 2")
+
+
+async def test_a_cancellation_reaches_the_stepped_coroutine() -> None:
+    async def body() -> str:
+        try:
+            await anyio.sleep(10)
+        finally:
+            reached.append(mark.get())
+        return "never"
+
+    reached: list[str] = []
+    context = copy_context()
+    context.run(mark.set, "inside")
+    coroutine = body()
+    with anyio.move_on_after(1) as scope:
+        await resume(context, coroutine, first_step(context, coroutine))
+    assert scope.cancelled_caught
+    assert reached == ["inside"]
+
+
+class Pause:
+    """An awaitable that gives control away once."""
+
+    def __await__(self) -> Any:
+        yield self
+
+
+def test_teardown_closes_the_coroutine_and_is_told_from_a_generator_exit_of_its_own() -> None:
+    async def body() -> None:
+        try:
+            await Pause()
+        finally:
+            closed.append(mark.get())
+
+    async def awaits(coroutine: Any) -> None:
+        await resume(context, coroutine, first_step(context, coroutine))
+
+    closed: list[str] = []
+    context = copy_context()
+    context.run(mark.set, "inside")
+    outer = awaits(body())
+    outer.send(None)
+    with pytest.raises(TornDownError):
+        outer.throw(GeneratorExit)
+    assert closed == ["inside"]
+
+    async def raises_it() -> None:
+        await Pause()
+        raise GeneratorExit
+
+    outer = awaits(raises_it())
+    outer.send(None)
+    with pytest.raises(GeneratorExit) as raised:
+        outer.send(None)
+    assert not isinstance(raised.value, TornDownError)
+
+
+# Callbacks
+
+
+@pytest.mark.parametrize("error", [ValueError("v"), GeneratorExit(), StopIteration()])
+def test_a_callback_that_raises_is_logged_and_harms_nobody(
+    error: BaseException, caplog: pytest.LogCaptureFixture
+) -> None:
+    def raises(*_: object) -> None:
+        raise error
+
+    with caplog.at_level(logging.ERROR, logger="ephemeral"):
+        assert not call_guarded("the owner", raises, 1)
+    assert "the owner" in caplog.text
+    assert type(error).__name__ in caplog.text
+
+
+@pytest.mark.parametrize("fatal", [KeyboardInterrupt, SystemExit])
+def test_an_order_to_end_passes_through_a_callback(fatal: type[BaseException]) -> None:
+    def raises() -> None:
+        raise fatal
+
+    with pytest.raises(fatal):
+        call_guarded("the owner", raises)
+
+
+def test_a_callback_that_returns_is_said_to_have() -> None:
+    assert call_guarded("the owner", plain, 0)
