@@ -242,22 +242,40 @@ def current_operation() -> Operation:
 
 
 def trace_text(error: BaseException) -> str:
-    """Return where *error* was raised as files, lines and functions, without source text or values."""
-    frames = traceback.extract_tb(error.__traceback__)
-    lines = [f'  File "{frame.filename}", line {frame.lineno}, in {frame.name}' for frame in frames]
+    """Return where *error* and what led to it were raised: files, lines and functions, no source text, no values.
+
+    As Python prints them, *error* comes last.
+    """
+    return "\n\n".join(reversed([_trace_of(one) for one in _with_what_led_to(error)]))
+
+
+def _trace_of(error: BaseException) -> str:
+    # Walked, not extracted: that would ask the disk for each file, on the loop's thread.
+    lines = [
+        f'  File "{frame.f_code.co_filename}", line {line}, in {frame.f_code.co_name}'
+        for frame, line in traceback.walk_tb(error.__traceback__)
+    ]
     return "\n".join(["Traceback (most recent call last):", *lines, type(error).__name__])
 
 
 def drop_tracebacks(error: BaseException) -> None:
     """Clear the tracebacks of *error*, of its causes and of its members: their frames keep items alive."""
-    seen: set[int] = set()
-    found: list[BaseException] = [error]
-    while found:
-        one = found.pop()
-        if id(one) in seen:
+    for one in _with_what_led_to(error):
+        one.with_traceback(None)  # an assignment would fail where an exception is a frozen dataclass
+        if isinstance(one, AttributeError):
+            BaseException.__setattr__(one, "obj", None)  # Python keeps the object that lacks the attribute
+
+
+def _with_what_led_to(error: BaseException) -> list[BaseException]:
+    """Return *error*, its causes and contexts, and the members of groups, each once."""
+    found: dict[int, BaseException] = {}
+    left: list[BaseException | None] = [error]
+    while left:
+        one = left.pop()
+        if one is None or id(one) in found:
             continue
-        seen.add(id(one))
-        one.__traceback__ = None
-        found.extend(linked for linked in (one.__cause__, one.__context__) if linked is not None)
+        found[id(one)] = one
+        left += [one.__context__, one.__cause__]
         if isinstance(one, BaseExceptionGroup):
-            found.extend(cast("BaseExceptionGroup[BaseException]", one).exceptions)
+            left += cast("BaseExceptionGroup[BaseException]", one).exceptions
+    return list(found.values())
