@@ -11,7 +11,7 @@ import pytest
 from ephemeral import HealthOptions, PriorityProcessorAtom, SignalSink
 from ephemeral.testing import wait_all_blocked
 
-from .ladder_kit import Service, ladder
+from .ladder_kit import Ladder, Service, ladder
 
 
 class NotFoundError(Exception):
@@ -209,7 +209,38 @@ async def test_quick_calls_are_not_slow_however_many_ran_before() -> None:
         assert group.ears.starting("processing.slow") == []
 
 
-async def two_calls_over_a_trip(group: Any, service: Service, *, second_is_down: bool) -> None:
+async def test_each_run_of_an_item_has_its_own_time() -> None:
+    """What an earlier run on the same rung took is not put on this one."""
+    service = Service(takes=0.75, is_down=True)
+    options: dict[str, Any] = {"failure_threshold": 9, "health": HealthOptions(slow_after=1.0)}
+    async with ladder(service, reroute_failed=True, **options) as group:
+        await group.enqueue("w")
+        await group.settle(0.75)
+        service.is_down = False
+        await group.settle(0.75)
+        assert group.statuses == {"completed": 1}
+        assert group.ears.starting("processing.slow") == []
+
+
+async def test_a_run_that_follows_one_of_the_same_instant_is_slow_once() -> None:
+    service = Service()
+    service.errors = {"w": ConnectionError()}
+
+    def hang_next_time(event: Any) -> None:
+        service.errors.clear()
+        service.takes = 5.0
+
+    options: dict[str, Any] = {"failure_threshold": 9, "health": HealthOptions(slow_after=1.0)}
+    async with ladder(service, reroute_failed=True, **options) as group:
+        group.sink.subscribe(hang_next_time, "processing.failed*")
+        await group.enqueue("w")
+        assert service.started == ["w", "w"]
+        await group.settle(5.0)
+        assert group.ears.starting("processing.slow") == ["processing.slow:pri1:w"]
+        assert group.first.consecutive_failures == 2
+
+
+async def two_calls_over_a_trip(group: Ladder, service: Service) -> None:
     """Start an old call, trip the rung, restore it by hand, and end the old call."""
     service.close_gate()
     await group.enqueue("old")
@@ -218,7 +249,6 @@ async def two_calls_over_a_trip(group: Any, service: Service, *, second_is_down:
     await group.enqueue("bad")
     assert not group.first.is_healthy
     group.first.reset_health()
-    service.is_down = second_is_down
     assert gate is not None
     gate.set()
     await group.settle()
@@ -227,7 +257,7 @@ async def two_calls_over_a_trip(group: Any, service: Service, *, second_is_down:
 async def test_a_late_failure_of_an_old_call_costs_nothing() -> None:
     service = Service()
     async with ladder(service, Service(), failure_threshold=1, max_concurrency=2) as group:
-        await two_calls_over_a_trip(group, service, second_is_down=True)
+        await two_calls_over_a_trip(group, service)
         assert "processing.failed:pri1:old" in group.ears.heard
         assert group.first.is_healthy
         assert group.first.consecutive_failures == 0

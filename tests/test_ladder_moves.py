@@ -158,6 +158,7 @@ async def test_items_handed_to_a_rung_that_goes_down_go_on_to_the_next() -> None
         group.atoms[1].isolate()
         await group.settle()
         assert services[2].done == [1, 2]
+        assert services[0].started == [0, 1, 2]
         services[1].open_gate()
         await group.settle()
         assert group.statuses == {"completed": 3}

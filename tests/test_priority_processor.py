@@ -441,6 +441,27 @@ async def test_a_plain_function_that_outlasts_its_time_keeps_its_slot() -> None:
         release.set()
 
 
+async def test_two_that_run_out_of_time_at_once_are_both_handed_on() -> None:
+    """Their own workers wait for the threads: others must be woken for both."""
+    release = threading.Event()
+    backup = Service()
+    backup.close_gate()
+
+    def hangs(item: Any) -> None:
+        release.wait(20.0)
+
+    every = {"max_concurrency": 2, "failure_threshold": 9}
+    try:
+        async with ladder(hangs, backup, every=every, timeout=1.0, reroute_failed=True) as group:
+            await group.enqueue("a", "b")
+            await group.settle(1.0)  # virtual seconds: both are out of time in the same instant
+            assert sorted(backup.started) == ["a", "b"]
+            backup.open_gate()
+            release.set()
+    finally:
+        release.set()
+
+
 # Privacy
 
 
