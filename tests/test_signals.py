@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import pickle
 import time
@@ -84,6 +85,21 @@ def test_an_event_is_an_immutable_value() -> None:
         EVENT.signal = "other"  # type: ignore[misc]
     with pytest.raises(AttributeError):
         EVENT.extra = 1  # type: ignore[attr-defined]
+
+
+def test_a_raised_event_is_the_same_value() -> None:
+    sink = SignalSink()
+    sink.raise_signal("a", "k", operation_id=7, payload=[1])
+    [event] = sink.sense()
+    built = SignalEvent(*event)
+    assert event == built
+    assert hash(event) == hash(built)
+    assert repr(event) == repr(built)
+    for copied in (pickle.loads(pickle.dumps(event)), copy.copy(event), copy.deepcopy(event)):
+        assert copied == built
+        assert type(copied) is SignalEvent
+    assert event._replace(key="other") == built._replace(key="other")
+    assert not hasattr(event, "__dict__")
 
 
 def test_an_event_shows_what_it_carries_and_nothing_else() -> None:

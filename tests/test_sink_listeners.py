@@ -36,7 +36,8 @@ def test_listeners_share_one_event_with_all_it_carries(sink: SignalSink) -> None
     sink.raise_signal(SignalEvent("b", timestamp=5.0, origin="there"))
     first, again, second, _ = seen
     assert first is again
-    assert type(first) is type(second) is SignalEvent
+    assert isinstance(first, SignalEvent)
+    assert isinstance(second, SignalEvent)
     assert first == sink.sense("a")[0]
     assert (first.key, first.operation_id, first.payload, first.origin) == ("k", 3, payload, sink._origin)
     assert (second.timestamp, second.origin) == (5.0, "there")

@@ -161,7 +161,7 @@ def test_events_are_built_once() -> None:
     window.trim(3.0)
     after = window.events()
     assert all(one is other for one, other in zip(before, after, strict=False))
-    assert all(type(event) is SignalEvent for event in after)
+    assert all(isinstance(event, SignalEvent) for event in after)
 
 
 class Big:

@@ -10,12 +10,12 @@ import logging
 import sys
 from collections.abc import Callable
 from types import FrameType, TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Self, cast
 
 from ._patterns import Matcher
-from ._signals import SignalEvent
+from ._signals import RaisedEvent, SignalEvent
 from ._turn import reentrant_lock
-from ._window import Record, new_event
+from ._window import Record
 
 Listener = Callable[[SignalEvent], object]
 """Called with each event, in the thread that raised it; what it returns is ignored."""
@@ -125,7 +125,8 @@ class Listeners:
             for listener, matches in self.current:
                 if matches is None or matches(record[0]):
                     if event is None:
-                        event = record if type(record) is SignalEvent else new_event(SignalEvent, record)
+                        # event_of(), written out: a call takes 50 ns.
+                        event = RaisedEvent(record) if type(record) is tuple else cast("SignalEvent", record)
                     try:
                         listener(event)
                     except (KeyboardInterrupt, SystemExit):
@@ -133,7 +134,7 @@ class Listeners:
                     except BaseException as error:  # noqa: BLE001  the contract: whatever a listener raises stays here
                         self._report(listener, event, error)
         finally:
-            _under_way.pop()
+            del _under_way[-1]
 
     def _publish(self) -> None:
         self._changes += 1

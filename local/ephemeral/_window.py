@@ -8,23 +8,18 @@ appending), waits in a heap and is crossed out where it stands when its age is r
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable
-from typing import Any, Final
+from typing import Final, cast
 
 from ._counts import CountIndex, CountKind
-from ._signals import Propagation, SignalEvent
-
-Record = tuple[str, int, str | None, float, Any, Propagation | None, str]
-"""The fields of a `SignalEvent`, in its order; the event itself is built when somebody looks."""
+from ._signals import RaisedEvent, SignalEvent
+from ._signals import Record as Record  # noqa: PLC0414  others know it from here
 
 MAX_INDEXES: Final = 256
-
-new_event: Final[Callable[[type[SignalEvent], Record], SignalEvent]] = tuple.__new__  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]  typeshed leaves its elements open
 
 
 def event_of(record: Record) -> SignalEvent:
     """Return *record* as the event it holds; its fields were checked when it was raised."""
-    return record if type(record) is SignalEvent else new_event(SignalEvent, record)
+    return RaisedEvent(record) if type(record) is tuple else cast("SignalEvent", record)
 
 
 class Window:
