@@ -14,10 +14,10 @@ import pytest
 
 from ephemeral._bodies import (
     RanOutOfTimeError,
-    TornDownError,
     as_coroutine_function,
     call_guarded,
     is_async_function,
+    is_teardown,
     require_plain,
     resume,
     takes_operation,
@@ -205,33 +205,39 @@ class Pause:
 
 
 def test_teardown_closes_the_coroutine_and_is_told_from_a_generator_exit_of_its_own() -> None:
-    async def body() -> None:
+    async def waits() -> None:
         try:
             await Pause()
         finally:
             closed.append(mark.get())
 
-    async def awaits(coroutine: Any) -> None:
-        await resume(context, coroutine, first_step(context, coroutine))
+    async def raises_at_once() -> None:
+        raise GeneratorExit
 
-    closed: list[str] = []
-    context = copy_context()
-    context.run(mark.set, "inside")
-    outer = awaits(body())
-    outer.send(None)
-    with pytest.raises(TornDownError):
-        outer.throw(GeneratorExit)
-    assert closed == ["inside"]
-
-    async def raises_it() -> None:
+    async def raises_later() -> None:
         await Pause()
         raise GeneratorExit
 
-    outer = awaits(raises_it())
-    outer.send(None)
-    with pytest.raises(GeneratorExit) as raised:
-        outer.send(None)
-    assert not isinstance(raised.value, TornDownError)
+    async def awaits(coroutine: Any) -> None:
+        try:
+            await resume(context, coroutine, first_step(context, coroutine))
+        except GeneratorExit as error:
+            found.append(is_teardown(error))
+
+    closed: list[str] = []
+    found: list[bool] = []
+    context = copy_context()
+    context.run(mark.set, "inside")
+    torn_down = awaits(waits())
+    torn_down.send(None)
+    torn_down.close()
+    with pytest.raises(StopIteration):
+        awaits(raises_at_once()).send(None)
+    raising = awaits(raises_later())
+    raising.send(None)
+    with pytest.raises(StopIteration):
+        raising.send(None)
+    assert (closed, found) == (["inside"], [True, False, False])
 
 
 # Callbacks

@@ -148,6 +148,7 @@ async def test_questions_to_the_signals_of_operations() -> None:
         await work.enqueue_many("ab")
         await settle(work)
         await anyio.sleep(10)
+        await settle(work)
         names = [event.signal for event in work.get_signals()]
         assert names == ["started.a", "done", "started.b", "done"]
         assert work.get_signals(lambda event: event.signal.endswith("b")) == work.get_signals_by_name("started.b")

@@ -110,6 +110,22 @@ async def test_an_order_to_end_from_a_body_cancels_the_block_and_comes_out_bare(
     assert anyio.current_time() == (1 if waits else 0)
 
 
+@pytest.mark.parametrize("fatal", [KeyboardInterrupt, SystemExit])
+async def test_an_order_to_end_that_a_task_group_wrapped_comes_out_bare_too(fatal: type[BaseException]) -> None:
+    error = fatal("below a body")
+
+    async def body(item: int) -> None:
+        raise BaseExceptionGroup("of tasks", [ValueError(), BaseExceptionGroup("of more", [error])])
+
+    async def block() -> None:
+        async with working(body) as work:
+            await work.enqueue(1)
+            await anyio.sleep(50)
+
+    assert await error_of(block()) is error
+    assert anyio.current_time() == 0
+
+
 async def test_a_block_can_be_entered_once() -> None:
     async with working(Gates()) as work:
         with pytest.raises(RuntimeError, match="new one"):

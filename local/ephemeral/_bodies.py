@@ -61,8 +61,23 @@ def takes_operation(body: Callable[..., object]) -> bool:
     return second.default is second.empty or second.name == "op"
 
 
-class TornDownError(GeneratorExit):
-    """The loop is being torn down with the task unfinished; told from a body that raises ``GeneratorExit`` itself."""
+def is_teardown(error: BaseException) -> bool:
+    """Whether a loop that is torn down threw *error* into a task it leaves unfinished, there where it was caught.
+
+    A body may raise ``GeneratorExit`` by itself; then *error* has come up through other frames.
+    """
+    trace = error.__traceback__
+    return isinstance(error, GeneratorExit) and trace is not None and trace.tb_next is None
+
+
+def order_to_end(error: BaseException) -> BaseException | None:
+    """Return the ``KeyboardInterrupt`` or ``SystemExit`` that *error* is, or that a task group put into it."""
+    while isinstance(error, BaseExceptionGroup):
+        orders = cast("BaseExceptionGroup[BaseException]", error).subgroup((KeyboardInterrupt, SystemExit))
+        if orders is None:
+            return None
+        error = orders.exceptions[0]
+    return error if isinstance(error, KeyboardInterrupt | SystemExit) else None
 
 
 @types.coroutine
@@ -82,7 +97,7 @@ def resume(context: Context, coroutine: Coroutine[Any, Any, R], waiting_for: obj
                 answer = yield waiting_for
             except GeneratorExit:
                 context.run(coroutine.close)
-                raise TornDownError from None
+                raise
             except BaseException as error:  # noqa: BLE001  cancellation belongs to the coroutine, as in a plain await
                 waiting_for = context.run(coroutine.throw, error)
             else:

@@ -10,11 +10,19 @@ from contextlib import AbstractAsyncContextManager
 from contextvars import Context
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar, cast
 
 import anyio
 
-from ._bodies import TornDownError, as_coroutine_function, call_guarded, resume, takes_operation
+from ._bodies import (
+    as_coroutine_function,
+    call_guarded,
+    is_async_function,
+    is_teardown,
+    order_to_end,
+    resume,
+    takes_operation,
+)
 from ._checks import optional_seconds, whole_number
 from ._errors import CoordinatorNotCompletedError
 from ._history import OperationHistory
@@ -84,6 +92,7 @@ class CoordinatorBase(OperationSignals, Generic[T]):
         self._options = options = options or EphemeralOptions()
         self._name = f"{type(self).__name__}{f' {options.coordinator_id!r}' if options.coordinator_id else ''}"
         self._body_takes_operation = takes_operation(body)
+        self._can_interrupt = is_async_function(body)
         self._run = as_coroutine_function(body, optional_seconds("operation_timeout", options.operation_timeout))
         self._sink = options.signals
         self._line: deque[Operation] = deque()
@@ -271,6 +280,8 @@ class CoordinatorBase(OperationSignals, Generic[T]):
         line, intake, workers, first_step = self._line, self._intake, self._workers, self._first_step
         now, remember, has_ended = workers.now, self._history.remember, self._history.ended
         while not worker.interrupted:
+            if workers.latest >= workers.slice_end:
+                await workers.breathe()
             if not line or self._is_paused or workers.surplus > 0:
                 await workers.park()
                 continue
@@ -286,13 +297,16 @@ class CoordinatorBase(OperationSignals, Generic[T]):
                 await resume(context, *context.run(first_step, operation))
             except StopIteration:
                 pass  # it ended in its first step
-            except TornDownError:
-                raise
-            except BaseException as error:  # noqa: BLE001  a body may raise anything
+            except BaseException as error:  # a body may raise anything
+                if is_teardown(error):
+                    raise
                 self._broke(operation, error)
                 del operation, context
                 await workers.after_failure(error)
                 continue
+            if worker.interrupted and self._can_interrupt:  # it may have swallowed its cancellation
+                self._cancelled(operation)
+                break
             self._total_completed += 1
             self._active -= 1
             workers.latest = ended_at = now()
@@ -300,8 +314,6 @@ class CoordinatorBase(OperationSignals, Generic[T]):
             if self._heeds_ends:
                 self._after_end()
             del operation, context  # a worker that waits must keep nothing alive
-            if ended_at >= workers.slice_end:
-                await workers.breathe()
 
     def _first_step(self, operation: Operation) -> tuple[Coroutine[Any, Any, Any], object]:
         """Call the body and take its first step, in the item's context.
@@ -322,21 +334,35 @@ class CoordinatorBase(OperationSignals, Generic[T]):
 
     def _broke(self, operation: Operation, error: BaseException) -> None:
         """Count a failed or cancelled operation; raise only what must end the whole block."""
-        outcome = Outcome.FAILED
-        if isinstance(error, self._workers.cancelled_class):
-            outcome = Outcome.CANCELLED
-            self._total_cancelled += 1
-        else:
-            operation.keep_error(error)
-            self._total_failed += 1
+        if self._is_cancellation(error):
+            self._cancelled(operation)
+            return
+        operation.keep_error(error)
+        order = order_to_end(error)
+        if order is None:
+            drop_tracebacks(error)
+        self._total_failed += 1
+        self._end(operation, Outcome.FAILED)
+        if order is not None:
+            raise order
+
+    def _is_cancellation(self, error: BaseException) -> bool:
+        kind = self._workers.cancelled_class
+        if isinstance(error, BaseExceptionGroup):  # trio's nurseries may group what cancelled their tasks
+            return cast("BaseExceptionGroup[BaseException]", error).split(kind)[1] is None
+        return isinstance(error, kind)
+
+    def _cancelled(self, operation: Operation) -> None:
+        """Count a body that was cut short, whatever it did about it."""
+        self._total_cancelled += 1
+        self._end(operation, Outcome.CANCELLED)
+
+    def _end(self, operation: Operation, outcome: Outcome) -> None:
         self._active -= 1
         now = self._workers.latest = self._workers.now()
         self._history.ended(operation, now, outcome)
         if self._heeds_ends:
             self._after_end()
-        if isinstance(error, KeyboardInterrupt | SystemExit):
-            raise error
-        drop_tracebacks(error)
 
     def _after_end(self) -> None:
         if self._options.on_sample is not None:

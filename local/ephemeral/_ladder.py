@@ -15,7 +15,7 @@ from typing import Any, Final, Unpack
 
 import anyio
 
-from ._bodies import TornDownError, resume
+from ._bodies import is_teardown, resume
 from ._calls import LadderCalls
 from ._errors import CoordinatorCompletedError, NoHealthyProcessorError
 from ._group import NamedOptions
@@ -154,6 +154,8 @@ class Ladder(LadderCalls):
         """Run one item or probe after the other."""
         workers = self.workers
         while not worker.interrupted:
+            if workers.latest >= workers.slice_end:
+                await workers.breathe()
             job = self._take(worker) if workers.surplus <= 0 else None
             if job is None:
                 await workers.park()
@@ -163,17 +165,15 @@ class Ladder(LadderCalls):
                 value = await resume(context, *context.run(self._first_step, job))
             except StopIteration as stop:  # it ended in its first step
                 value = stop.value
-            except TornDownError:
-                raise
-            except BaseException as error:  # noqa: BLE001  a processor may raise anything
+            except BaseException as error:  # a processor may raise anything
+                if is_teardown(error):
+                    raise
                 self._raised(job, error)
                 del job, context
                 await workers.after_failure(error)
                 continue
             self._returned(job, value)
             del job, context, value  # a worker that waits must keep nothing alive
-            if workers.latest >= workers.slice_end:
-                await workers.breathe()
 
     def _take(self, worker: Worker) -> Item | Probe | None:
         """Give *worker* the next item or probe; calls whose turn comes before are told to go on."""

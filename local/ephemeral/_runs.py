@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import anyio
 
-from ._bodies import RanOutOfTimeError, StillRunningError, call_guarded
+from ._bodies import RanOutOfTimeError, StillRunningError, call_guarded, order_to_end
 from ._errors import CoordinatorCompletedError, ProcessingFailedError
 from ._group import GroupOptions
 from ._health_store import HealthStore
@@ -207,8 +207,8 @@ class LadderRuns(ABC):
             if not is_cancellation:
                 _log.info("%s: the probe of %s raised %r", self.name, job.rung.name, error)
             self._after_probe(job, is_good=None if is_cancellation else not self._is_fault(job.rung, error))
-        if isinstance(error, KeyboardInterrupt | SystemExit):
-            raise error
+        if (order := order_to_end(error)) is not None:
+            raise order
         drop_tracebacks(error)  # their frames hold the item
 
     def _after_probe(self, probe: Probe, *, is_good: bool | None) -> None:

@@ -44,7 +44,7 @@ class Workers:
 
     Args:
         serve: What a worker does, until it is interrupted: take a job and run it, or `park` if there is none, or if
-            `surplus` is above 0. Between two jobs it calls `breathe` once `latest` has reached `slice_end`. It raises
+            `surplus` is above 0. Before it takes one it calls `breathe` if `latest` has reached `slice_end`. It raises
             only the loop's cancellation error, and what ends the block: ``KeyboardInterrupt``, ``SystemExit``.
         limit: How many workers may be awake.
     """
@@ -67,6 +67,7 @@ class Workers:
         """The newest reading of the clock: whoever stamps a job shares it here."""
         self.slice_end = 0.0
         """When the loop is to get its turn."""
+        self._is_slice_used_up = False
 
     @property
     def limit(self) -> int:
@@ -156,20 +157,33 @@ class Workers:
             self.cancel()
         finally:
             self.surplus -= 1
+            self.wake()  # a body may have cancelled the task it ran in: another takes its place
 
     async def after_failure(self, error: BaseException) -> None:
         """Let a worker go on after its job failed or was cancelled, as soon as it may."""
-        # A cancellation goes on only if this worker is meant too: a job may raise the loop's error by itself.
-        await anyio.lowlevel.checkpoint_if_cancelled()
         if isinstance(error, StillRunningError):
-            # A plain function that ran out of time: its slot stays taken until it returns.
+            # A plain function that ran out of time: its slot stays taken until it returns, whatever is cancelled.
             with anyio.CancelScope(shield=True):
                 await error.returned.wait()
+            self.latest = self.now()
+        # A cancellation goes on only if this worker is meant too: a job may raise the loop's error by itself.
+        await anyio.lowlevel.checkpoint_if_cancelled()
 
     async def breathe(self) -> None:
-        """Give the loop its turn."""
-        await anyio.lowlevel.checkpoint()
-        self._new_slice()
+        """Give the loop its turn. The worker that first finds the slice used up opens the next one when it is back.
+
+        Until then the others pass as well: a slice each would keep the loop waiting for all of them in one turn.
+        """
+        while self.latest >= self.slice_end:
+            if self._is_slice_used_up:
+                await anyio.lowlevel.checkpoint()
+                continue
+            self._is_slice_used_up = True
+            try:
+                await anyio.lowlevel.checkpoint()
+            finally:
+                self._is_slice_used_up = False
+            self._new_slice()
 
     async def park(self) -> None:
         """Wait until `wake` finds something to do."""
@@ -189,7 +203,7 @@ class Workers:
     def _new_slice(self) -> None:
         # The first worker that runs in a turn of the loop opens the slice that the others of that turn share.
         self.latest = self.now()
-        if self.latest >= self.slice_end:
+        if self.latest >= self.slice_end and not self._is_slice_used_up:
             self.slice_end = self.latest + SLICE
 
 
