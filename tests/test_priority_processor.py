@@ -443,23 +443,49 @@ async def test_a_plain_function_that_outlasts_its_time_keeps_its_slot() -> None:
 
 async def test_two_that_run_out_of_time_at_once_are_both_handed_on() -> None:
     """Their own workers wait for the threads: others must be woken for both."""
-    release = threading.Event()
+    begun, release = threading.Semaphore(0), threading.Event()
     backup = Service()
     backup.close_gate()
 
     def hangs(item: Any) -> None:
+        begun.release()
         release.wait(20.0)
 
     every = {"max_concurrency": 2, "failure_threshold": 9}
     try:
         async with ladder(hangs, backup, every=every, timeout=1.0, reroute_failed=True) as group:
             await group.enqueue("a", "b")
-            await group.settle(1.0)  # virtual seconds: both are out of time in the same instant
+            assert begun.acquire(timeout=20.0)  # on the loop's thread: no virtual time passes meanwhile
+            assert begun.acquire(timeout=20.0)
+            await group.settle(1.0)
             assert sorted(backup.started) == ["a", "b"]
             backup.open_gate()
             release.set()
     finally:
         release.set()
+
+
+async def test_a_plain_function_whose_time_is_over_before_it_began_never_begins(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Threads are late on a busy machine: nobody may wait for one that has nothing to do any more."""
+    ran: list[Any] = []
+    late: list[Callable[[], Any]] = []
+
+    async def no_thread_is_free(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
+        late.append(partial(function, *args))
+        await anyio.sleep_forever()
+
+    monkeypatch.setattr("anyio.to_thread.run_sync", no_thread_is_free)
+    async with ladder(ran.append, timeout=1.0) as group:
+        await group.enqueue("w")
+        with pytest.raises(TimeoutError, match="no thread was free"):
+            await group.first.call("v")
+        assert group.statuses == {"failed": 2}
+        for begin in late:
+            begin()
+        assert ran == []
+        assert [atom._rung.active for atom in group.atoms] == [0]
 
 
 # Privacy

@@ -11,6 +11,7 @@ import contextlib
 import inspect
 import logging
 import math
+import threading
 import types
 from collections.abc import Callable, Coroutine, Generator
 from contextvars import Context
@@ -182,8 +183,12 @@ def _in_thread(function: Callable[..., Any], timeout: float | None) -> Callable[
     async def limited(*arguments: object) -> Any:
         assert timeout is not None
         loop, returned = current_loop(), anyio.Event()
+        # Taken once: by the thread that begins, or by the timeout that comes before. What has not begun never will.
+        turn = threading.Lock()
 
         def call_and_tell() -> Any:
+            if not turn.acquire(blocking=False):
+                return None
             try:
                 return call(*arguments)
             finally:
@@ -193,6 +198,8 @@ def _in_thread(function: Callable[..., Any], timeout: float | None) -> Callable[
         with anyio.CancelScope(shield=True) as scope:
             _end_at(loop.now() + timeout, scope)
             return await anyio.to_thread.run_sync(call_and_tell, limiter=limiter, abandon_on_cancel=True)
+        if turn.acquire(blocking=False):
+            raise RanOutOfTimeError(f"no thread was free to begin it within {timeout:g} s")
         raise StillRunningError(timeout, returned)
 
     return unlimited if timeout is None else limited
