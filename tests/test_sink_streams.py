@@ -178,6 +178,22 @@ async def test_leaving_the_sinks_block_ends_the_streams_after_what_they_hold() -
         assert await read(events, 1) == ["a"]
 
 
+@pytest.mark.parametrize("how", ["sink", "stream"])
+async def test_a_reader_that_waits_is_woken_by_the_end(sink: SignalSink, how: str) -> None:
+    async with sink.listen() as events, anyio.create_task_group() as tasks:
+
+        async def reader() -> None:
+            assert [event async for event in events] == []
+
+        tasks.start_soon(reader)
+        await wait_all_blocked()
+        if how == "sink":
+            async with sink:
+                pass
+        else:
+            events.end()
+
+
 @pytest.mark.real_time
 async def test_leaving_a_plain_block_in_another_thread_ends_the_streams(sink: SignalSink) -> None:
     def block() -> None:
