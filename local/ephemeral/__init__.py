@@ -4,7 +4,6 @@ if __name__.startswith("local."):
     # The folder is importable from a checkout's root and would load a second copy with a sink registry of its own.
     raise ImportError("the folder 'local' is no package; write `import ephemeral` (pip install ephemeral-redis)")
 
-from ._coordinator import CoordinatorStatistics as CoordinatorStatistics
 from ._errors import BusUnavailableError as BusUnavailableError
 from ._errors import CoordinatorCompletedError as CoordinatorCompletedError
 from ._errors import CoordinatorNotCompletedError as CoordinatorNotCompletedError
@@ -27,5 +26,6 @@ from ._questions import OperationSignalSummary as OperationSignalSummary
 from ._signals import SignalEvent as SignalEvent
 from ._sink import SignalSink as SignalSink
 from ._sink import SinkStatistics as SinkStatistics
+from ._statistics import CoordinatorStatistics as CoordinatorStatistics
 from ._streams import SignalStream as SignalStream
 from ._work import EphemeralWorkCoordinator as EphemeralWorkCoordinator

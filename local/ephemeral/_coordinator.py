@@ -5,12 +5,11 @@ from __future__ import annotations
 import contextlib
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Iterator
 from contextlib import AbstractAsyncContextManager
 from contextvars import Context
-from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Generic, Self, TypeVar, cast
+from typing import Any, Generic, Protocol, Self, TypeVar, cast
 
 import anyio
 
@@ -28,59 +27,42 @@ from ._errors import CoordinatorNotCompletedError
 from ._history import OperationHistory
 from ._ids import next_id
 from ._intake import Intake
-from ._operation_signals import OperationSignals
-from ._operations import (
-    COMPLETED,
-    EphemeralOperationSnapshot,
-    Operation,
-    Outcome,
-    current,
-    drop_tracebacks,
-)
+from ._operation_window import OperationWindow, S
+from ._operations import COMPLETED, Operation, Outcome, current, drop_tracebacks
 from ._options import EphemeralOptions
-from ._signals import SignalEvent, validate_name
+from ._propagation import SignalConstraints, propagation_of
+from ._signals import SignalEvent, SignalPropagation, validate_name
+from ._statistics import CoordinatorStatistics
 from ._workers import Worker, Workers
 
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CoordinatorStatistics:
-    """What a coordinator has done and is doing.
+class Line(Protocol):
+    """Operations that wait: true if one may start now, as long as all that wait. A deque is one."""
 
-    ``total_enqueued == pending_count + active_count + total_completed + total_failed + total_skipped +
-    total_cancelled`` at every instant on the loop's thread.
+    def __len__(self) -> int: ...
 
-    Attributes:
-        pending_count: Items that wait.
-        active_count: Operations that run.
-        total_enqueued: Items accepted so far.
-        total_completed: Operations whose body returned.
-        total_failed: Operations whose body raised, or ran out of time.
-        total_skipped: Items passed over because of a signal.
-        total_cancelled: Items and operations cancelled.
-        tracked: Operations in the window, running ones included.
-        max_concurrency: How many operations may run now.
-        callback_errors: How often a callback of the options raised.
-        is_paused: Whether starting is held up by hand.
-        is_completed: Whether it takes no more items.
-    """
+    def __iter__(self) -> Iterator[Operation]: ...
 
-    pending_count: int
-    active_count: int
-    total_enqueued: int
-    total_completed: int
-    total_failed: int
-    total_skipped: int
-    total_cancelled: int
-    tracked: int
-    max_concurrency: int
-    callback_errors: int
-    is_paused: bool
-    is_completed: bool
+    def append(self, operation: Operation, /) -> object:
+        """Put *operation* at its place."""
+        ...
+
+    def popleft(self) -> Operation:
+        """Take the operation that is to start next."""
+        ...
+
+    def remove(self, operation: Operation, /) -> object:
+        """Take *operation* out."""
+        ...
+
+    def clear(self) -> object:
+        """Take everything out."""
+        ...
 
 
-class CoordinatorBase(OperationSignals, Generic[T]):
+class CoordinatorBase(OperationWindow[S], Generic[T, S]):
     """Runs a body for each enqueued item, in this process, within bounds, and remembers what ran for a while.
 
     Everything belongs to the thread of the loop that runs its block, but for `enqueue_threadsafe`.
@@ -95,8 +77,8 @@ class CoordinatorBase(OperationSignals, Generic[T]):
         self._can_interrupt = is_async_function(body)
         self._run = as_coroutine_function(body, optional_seconds("operation_timeout", options.operation_timeout))
         self._sink = options.signals
-        self._line: deque[Operation] = deque()
-        self._intake: Intake[T] = Intake(self._name, options.max_pending, self._line, self._admit)
+        self._line = self._make_line()
+        self._intake = self._make_intake()
         self._workers = Workers(self._serve, limit=options.max_concurrency)
         self._active = 0
         # Whether the end of an operation matters to anybody but the counters.
@@ -112,6 +94,12 @@ class CoordinatorBase(OperationSignals, Generic[T]):
         self._wall_offset = 0.0
         self._drained = anyio.Event()
         self._life: AbstractAsyncContextManager[None] | None = None
+
+    def _make_line(self) -> Line:
+        return deque[Operation]()
+
+    def _make_intake(self) -> Intake[Any]:
+        return Intake(self._name, self._options.max_pending, self._line, self._admit)
 
     def __repr__(self) -> str:
         state = "drained" if self.is_drained else "completed" if self.is_completed else "open"
@@ -202,32 +190,43 @@ class CoordinatorBase(OperationSignals, Generic[T]):
     def cancel(self) -> None:
         """End now: waiting items count as cancelled, running bodies are cancelled, nothing more is taken.
 
-        Returns at once; `drain` or leaving the block waits for the bodies to end. A plain function cannot be
-        interrupted: it is waited for and counted by how it ends.
+        Returns at once; `drain` or leaving the block waits for the bodies to end. An async body no longer counts as
+        completed then, even if it swallows its cancellation and returns. A plain function cannot be interrupted: it is
+        waited for and counted by how it ends.
         """
         self._is_draining = True
         self._is_paused = False
-        self._total_cancelled += len(self._line)
-        self._line.clear()
         self._close()
+        waiting = list(self._line)
+        self._line.clear()
+        self._total_cancelled += len(waiting)
+        for operation in waiting:
+            self._passed_over(operation)
         for operation in self._history.running():
             operation.interrupt()
         self._note_drained()
 
     def cancel_operation(self, operation_id: int) -> bool:
-        """Cancel one waiting item or running operation; False if it is neither."""
+        """Cancel one waiting item or running operation, as `cancel` does all; False if it is neither."""
         running = self._history.get(operation_id)
         if running is not None and running.is_running:
             running.interrupt()
             return True
-        for place, operation in enumerate(self._line):
-            if operation.id == operation_id:
-                del self._line[place]
-                self._total_cancelled += 1
-                self._intake.freed()
-                self._note_drained()
-                return True
-        return False
+        waiting = self._find_waiting(operation_id)
+        if waiting is None:
+            return False
+        self._line.remove(waiting)
+        self._total_cancelled += 1
+        self._passed_over(waiting)
+        self._intake.freed()
+        self._note_drained()
+        return True
+
+    def _find_waiting(self, operation_id: int) -> Operation | None:
+        return next((operation for operation in self._line if operation.id == operation_id), None)
+
+    def _passed_over(self, operation: Operation) -> None:
+        """Note that a counted item will never run."""
 
     # Intake
 
@@ -301,8 +300,9 @@ class CoordinatorBase(OperationSignals, Generic[T]):
                 if is_teardown(error):
                     raise
                 self._broke(operation, error)
-                del operation, context
-                await workers.after_failure(error)
+                del context
+                await self._after_failure(operation, error)
+                del operation
                 continue
             if worker.interrupted and self._can_interrupt:  # it may have swallowed its cancellation
                 self._cancelled(operation)
@@ -312,7 +312,7 @@ class CoordinatorBase(OperationSignals, Generic[T]):
             workers.latest = ended_at = now()
             has_ended(operation, ended_at, COMPLETED)
             if self._heeds_ends:
-                self._after_end()
+                self._after_end(operation)
             del operation, context  # a worker that waits must keep nothing alive
 
     def _first_step(self, operation: Operation) -> tuple[Coroutine[Any, Any, Any], object]:
@@ -362,9 +362,14 @@ class CoordinatorBase(OperationSignals, Generic[T]):
         now = self._workers.latest = self._workers.now()
         self._history.ended(operation, now, outcome)
         if self._heeds_ends:
-            self._after_end()
+            self._after_end(operation)
 
-    def _after_end(self) -> None:
+    async def _after_failure(self, operation: Operation, error: BaseException) -> None:  # noqa: ARG002  keyed: its key
+        """Wait until the slot of a failed operation is free."""
+        await self._workers.after_failure(error)
+
+    def _after_end(self, operation: Operation) -> None:  # noqa: ARG002  other kinds look at how it ended
+        """Tell those who heed the end of *operation*; called if `_heeds_ends`."""
         if self._options.on_sample is not None:
             self._call(self._options.on_sample, self.get_snapshot())
         self._note_drained()
@@ -386,11 +391,22 @@ class CoordinatorBase(OperationSignals, Generic[T]):
 
     # What an operation needs of its home
 
-    def emit(self, operation: Operation, signal: str) -> SignalEvent:
+    def emit(
+        self, operation: Operation, signal: str, cause: SignalEvent | SignalPropagation | None
+    ) -> SignalEvent | None:
         """Raise *signal* for *operation*; bodies call ``op.emit`` instead. Callable from any thread."""
         validate_name(signal)
+        so_far, propagation = propagation_of(cause), None
+        if so_far is not None:
+            constraints = self._options.signal_constraints or SignalConstraints.NONE
+            reason = constraints.should_block(signal, so_far)
+            if reason is not None:
+                if constraints.on_blocked is not None:
+                    self._call(constraints.on_blocked, signal, so_far, reason)
+                return None
+            propagation = None if constraints.is_leaf(signal) else so_far.extend(signal)
         stamp = self._sink.now() if self._sink else self.wall_time(self._workers.now())
-        event = SignalEvent(signal, operation.id, operation.key, stamp)
+        event = SignalEvent(signal, operation.id, operation.key, stamp, None, propagation)
         if self._sink is not None:
             self._sink.raise_signal(event)
         if self._options.on_signal is not None:
@@ -457,7 +473,7 @@ class CoordinatorBase(OperationSignals, Generic[T]):
     @property
     def is_drained(self) -> bool:
         """Whether it takes no more items and all that were accepted have ended."""
-        return self._intake.is_closed and not self._line and not self._active
+        return self._intake.is_closed and not len(self._line) and not self._active
 
     @property
     def current_max_concurrency(self) -> int:
@@ -491,45 +507,3 @@ class CoordinatorBase(OperationSignals, Generic[T]):
             is_paused=self._is_paused,
             is_completed=self.is_completed,
         )
-
-    # Window
-
-    def _recent(self) -> OperationHistory:
-        self._history.trim(self._workers.now())
-        return self._history
-
-    def get_snapshot(self) -> tuple[EphemeralOperationSnapshot, ...]:
-        """Return what is remembered, running operations included, in order of start."""
-        return tuple(operation.snapshot() for operation in self._recent())
-
-    def get_running(self) -> tuple[EphemeralOperationSnapshot, ...]:
-        """Return the operations that run, in order of start."""
-        return tuple(operation.snapshot() for operation in self._recent().running())
-
-    def get_completed(self) -> tuple[EphemeralOperationSnapshot, ...]:
-        """Return the remembered operations whose body returned, in order of start."""
-        return self._with(Outcome.COMPLETED)
-
-    def get_failed(self) -> tuple[EphemeralOperationSnapshot, ...]:
-        """Return the remembered operations whose body raised or ran out of time, in order of start."""
-        return self._with(Outcome.FAILED)
-
-    def _with(self, outcome: Outcome) -> tuple[EphemeralOperationSnapshot, ...]:
-        return tuple(operation.snapshot() for operation in self._recent() if operation.outcome is outcome)
-
-    def try_get_operation(self, operation_id: int) -> EphemeralOperationSnapshot | None:
-        """Return one remembered operation; None if it has not started, or is forgotten."""
-        operation = self._recent().get(operation_id)
-        return None if operation is None else operation.snapshot()
-
-    def pin(self, operation_id: int) -> bool:
-        """Remember an operation until `unpin`, beyond all bounds; False if it is not in the window."""
-        return self._recent().pin(operation_id)
-
-    def unpin(self, operation_id: int) -> bool:
-        """Let an operation be forgotten in its turn again; False if it is not in the window."""
-        return self._recent().unpin(operation_id, self._workers.now())
-
-    def evict(self, operation_id: int) -> bool:
-        """Forget an ended operation now; False if it is not in the window, running or pinned."""
-        return self._recent().evict(operation_id)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import TypeVar
 
 from ._coordinator import CoordinatorBase
+from ._operations import EphemeralOperationSnapshot
 
 T = TypeVar("T")
 
 
-class EphemeralWorkCoordinator(CoordinatorBase[T]):
+class EphemeralWorkCoordinator(CoordinatorBase[T, EphemeralOperationSnapshot]):
     """Runs a body for each item, at most ``max_concurrency`` at once, in order of arrival.
 
     ::
