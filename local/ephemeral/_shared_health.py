@@ -124,11 +124,13 @@ class SharedHealthStore(HealthStore):
 
     # Decisions
 
-    async def acquire(self, processor: str, now: float) -> Lease | None:  # noqa: ARG002  decided in the bus's time
+    async def acquire(self, processor: str, now: float) -> Lease | None:
         entry = self._entries.get(processor)
-        if entry is None:
+        if entry is None or now < entry.shown.probe_due_at:
             return None
-        change = grant(entry.current, entry.rules, owner=self._backend.origin, now=self._backend.bus_time())
+        # Due by the clock it was shown in; the bus's own is known to within a round trip, and might say: not quite yet.
+        time = max(self._backend.bus_time(), entry.current.probe_due_at)
+        change = grant(entry.current, entry.rules, owner=self._backend.origin, now=time)
         if change is None:
             return None
         if self._is_alone or entry.own is not None:
@@ -169,9 +171,14 @@ class SharedHealthStore(HealthStore):
             # Down for this worker alone: its own row is all there is to reset.
             self._drop_own(entry, "reset")
         if entry.current.is_up:
-            self._backend.swap(Swap("forgotten", entry.row.version, entry.row.record))
+            future = self._backend.swap(Swap("forgotten", entry.row.version, entry.row.record))
+            future.add_done_callback(lambda done: self._hop(partial(self._forgot, processor, done)))
         else:
             self._decide_at_once(entry, lambda record, time: reset(record, by=origin, now=time))
+
+    def _forgot(self, processor: str, future: Future[bool]) -> None:
+        if future.exception() is None and not future.result():
+            self.reset(processor, 0.0)  # it was no longer as it seemed here
 
     def _decide_at_once(self, entry: _Entry, decision: Decision) -> None:
         """Show a decision by hand before the table has it: whoever takes it looks for it on the next line."""
