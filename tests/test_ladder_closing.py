@@ -348,7 +348,21 @@ async def test_a_processor_that_survives_its_cancellation_is_counted_by_how_it_e
             raise LookupError
         return item
 
-    async with ladder(stubborn, max_concurrency=2, drain_timeout=1.0) as group:
+    async with ladder(stubborn, Service(), max_concurrency=2, drain_timeout=1.0, reroute_failed=True) as group:
         await group.enqueue("fails", "ends")
     assert group.statuses == {"completed": 1, "failed": 1}
     assert group.first.undelivered == ()
+
+
+async def test_a_probe_that_the_end_cuts_short_is_no_failed_one() -> None:
+    service, asked = Service(is_down=True), anyio.Event()
+
+    async def probe() -> None:
+        asked.set()
+        await anyio.sleep(math.inf)
+
+    async with ladder(service, Service(), failure_threshold=1, probe=probe) as group:
+        await group.enqueue("w")
+        await asked.wait()
+    assert group.ears.starting("probe.") == ["probe.testing:pri1"]
+    assert group.first.get_health().state == "down"

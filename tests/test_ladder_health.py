@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from typing import Any
 
@@ -98,6 +99,16 @@ async def test_whatever_a_processor_raises_is_a_failure(error: BaseException) ->
         await group.enqueue("w")
         assert not group.first.is_healthy
         assert group.statuses == {"failed": 1}
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"], indirect=True)  # trio's cannot be raised by hand
+async def test_a_processor_that_raises_the_loops_cancellation_by_itself_has_failed() -> None:
+    service = Service()
+    service.errors = {"w": asyncio.CancelledError()}
+    async with ladder(service, Service(), failure_threshold=1) as group:
+        await group.enqueue("w", "next")
+        assert not group.first.is_healthy
+        assert group.statuses == {"failed": 1, "completed": 1}
 
 
 async def test_an_item_at_fault_takes_no_processor_down() -> None:

@@ -45,7 +45,6 @@ class LadderCalls(LadderRuns):
         else:
             item.turn = anyio.Event()
             self._waiting.hand(item, None)
-            self.workers.wake()
 
     async def _turn_of(self, item: Item, turn: anyio.Event) -> None:
         try:

@@ -206,6 +206,8 @@ class Ladder(LadderCalls):
         return None
 
     def _next_probe(self, now: float) -> Item | Probe | None:
+        if not self.workers.is_open:
+            return None  # the block is being left: what began now would be cut short at once
         asked = self.route.rung_to_ask(now)
         if asked is not None:
             asked.asker = Probe(asked)
