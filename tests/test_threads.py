@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable
 from contextvars import ContextVar
@@ -286,6 +287,34 @@ async def test_threads_that_wait_as_intake_ends_are_all_told(end: str) -> None:
     assert work.total_enqueued == 2
     with pytest.raises(CoordinatorCompletedError):
         await anyio.to_thread.run_sync(work.enqueue_threadsafe, "late")
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"], indirect=True)
+async def test_a_thread_that_gets_room_takes_no_producer_along_that_may_still_be_cancelled() -> None:
+    """In one turn a producer gets room, a thread after it too, and the producer is cancelled before it resumes."""
+
+    async def body(item: str) -> None:
+        started.append(item)
+        if item == "runs":
+            await go.wait()
+        if item == "second":
+            producer.cancel()
+
+    go = anyio.Event()
+    started: list[str] = []
+    async with working(body, max_concurrency=1, max_pending=2) as work, anyio.create_task_group() as tasks:
+        await work.enqueue("runs")
+        await settle(work)
+        await work.enqueue_many(["first", "second"])
+        producer = asyncio.ensure_future(work.enqueue("cancelled"))
+        await settle(work)
+        tasks.start_soon(anyio.to_thread.run_sync, work.enqueue_threadsafe, "of a thread")
+        await until(lambda: len(work._intake.producers) == 2)
+        go.set()
+        await asyncio.wait([producer])
+        assert producer.cancelled()
+    assert started == ["runs", "first", "second", "of a thread"]
+    assert totals(work) == (4, 0, 0)
 
 
 async def test_the_loops_own_thread_and_a_coordinator_not_started_are_refused() -> None:

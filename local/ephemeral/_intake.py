@@ -166,7 +166,7 @@ class Intake(Generic[T]):
             if self.is_closed:
                 raise CoordinatorCompletedError(self._name)
             try:
-                loop.call_soon_threadsafe(lambda: self._serve_thread(request))
+                loop.call_soon_threadsafe(lambda: self._serve_thread(request, loop))
             except RuntimeError as error:
                 raise CoordinatorCompletedError(self._name) from error
             return request.answer.result()
@@ -174,11 +174,22 @@ class Intake(Generic[T]):
             request.answer.cancel()  # after an interrupt: an item not admitted yet never will be
             self._from_threads.discard(request)
 
-    def _serve_thread(self, request: _ThreadRequest[T]) -> None:
+    def _serve_thread(self, request: _ThreadRequest[T], loop: Loop) -> None:
         if self.is_closed:
             request.refuse(CoordinatorCompletedError(self._name))
             return
-        producer = _Producer(request.item, request.context, lambda: self._redeem_for_thread(producer, request))
+
+        def come_in() -> None:
+            self._redeem_for_thread(producer, request)
+
+        def tell() -> None:
+            # Who got room before and has not come in yet may still be cancelled: he must not be taken along.
+            if self._granted and self._granted[0] is not producer:
+                loop.call_soon_threadsafe(come_in)
+            else:
+                come_in()
+
+        producer = _Producer(request.item, request.context, tell)
         self.producers.append(producer)
         self.freed()
 

@@ -155,9 +155,13 @@ class Workers:
         except (KeyboardInterrupt, SystemExit) as error:
             self._fatal = error
             self.cancel()
+        except self.cancelled_class:
+            # The block ends; or a body has cancelled the task it ran in, which must not reach the block: another
+            # worker takes its place.
+            pass
         finally:
             self.surplus -= 1
-            self.wake()  # a body may have cancelled the task it ran in: another takes its place
+            self.wake()
 
     async def after_failure(self, error: BaseException) -> None:
         """Let a worker go on after its job failed or was cancelled, as soon as it may."""
