@@ -106,7 +106,8 @@ async def test_a_service_that_cannot_start_says_why(tmp_path: Path) -> None:
 @pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="waits for processes that are not its children: Linux only")
 @pytest.mark.parametrize("how", ["killed", "stdin closed"])
 def test_a_service_ends_with_whoever_started_it(path: Path, how: str) -> None:
-    arguments = [sys.executable, "-m", "ephemeral_redis.demo.service", "--name", "primary", "--ledger", str(path)]
+    command = [sys.executable, "-m", "ephemeral_redis.demo.service", "--name", "primary"]
+    arguments = [*command, "--ledger", str(path), "--with-parent"]
     starter = f"""
 import subprocess, sys
 child = subprocess.Popen({arguments!r}, stdin=subprocess.PIPE, stdout=subprocess.PIPE)

@@ -1,22 +1,16 @@
 """One of the demo's HTTP services: ``python -m ephemeral_redis.demo.service --name primary --ledger FILE``.
 
 ``PUT /widgets/{widget}`` does a widget once, however often it is asked; ``GET /health`` says that the service is there.
-When it listens it prints one JSON line (``port``, ``listening_at``). It ends with whoever started it, whatever ended
-that one.
+When it listens it prints one JSON line (``port``, ``listening_at``). With ``--with-parent`` it ends with whoever
+started it, whatever ended that one.
 """
 
 from __future__ import annotations
 
 import argparse
-import ctypes
-import json
 import os
 import random
 import signal
-import socket
-import sys
-import threading
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,9 +20,11 @@ from starlette.applications import Starlette
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
+from .child import announce, end_with_parent, listen
 from .ledger import Ledger
 
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Callable, Sequence
 
     from starlette.requests import Request
@@ -36,8 +32,6 @@ if TYPE_CHECKING:
 REPLY_SHARE = 0.75
 """How much of a request's time lies between its write and its reply. High, so that a kill usually leaves work that was
 done and never confirmed: the case that makes a client send it again."""
-
-_PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
 def create_app(name: str, ledger: Ledger, latency: Callable[[], float]) -> Starlette:
@@ -63,40 +57,9 @@ def create_app(name: str, ledger: Ledger, latency: Callable[[], float]) -> Starl
     return Starlette(routes=[Route("/widgets/{widget}", put_widget, methods=["PUT"]), Route("/health", get_health)])
 
 
-def end_with_parent() -> None:
-    """Make this process end when the one that started it does, even by SIGKILL.
-
-    Stdin is a pipe that only the parent holds open, so its end is the parent's end, on every platform. On Linux the
-    kernel is asked too: it needs no turn of this interpreter.
-    """
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-
-    def watch() -> None:
-        # Not through sys.stdin: its lock, held by this thread, would turn an orderly exit into a crash.
-        while os.read(0, 1024):
-            pass
-        os._exit(0)
-
-    threading.Thread(target=watch, name="end-with-parent", daemon=True).start()
-
-
-def listen(port: int) -> socket.socket:
-    """Listen on loopback at *port*; 0 takes a free one.
-
-    Raises:
-        OSError: The port is in use.
-    """
-    # SO_REUSEADDR (set by create_server on POSIX): connections of a killed predecessor must not keep its port.
-    return socket.create_server(("127.0.0.1", port), backlog=128)
-
-
 def serve(name: str, ledger: Ledger, listener: socket.socket, *, latency: Callable[[], float]) -> None:
     """Serve on *listener* until SIGINT or SIGTERM."""
     config = uvicorn.Config(create_app(name, ledger, latency), log_level="error", access_log=False, lifespan="off")
-    ready = {"port": listener.getsockname()[1], "listening_at": time.monotonic()}
-    # Said before the loop runs: a request that comes in between waits in the backlog, it is not refused.
-    print(json.dumps(ready), flush=True)  # noqa: T201 - the line is how the parent learns the port
     uvicorn.Server(config).run(sockets=[listener])
 
 
@@ -105,13 +68,24 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m ephemeral_redis.demo.service", description=__doc__)
     parser.add_argument("--name", required=True, help="whom the ledger names")
     parser.add_argument("--ledger", required=True, type=Path, help="the SQLite file")
+    parser.add_argument("--host", default="127.0.0.1", help="where to listen")
     parser.add_argument("--port", type=int, default=0, help="where to listen; 0: a free port")
     parser.add_argument("--latency", type=float, nargs=2, default=(0.02, 0.06), metavar=("LOW", "HIGH"), help="seconds")
     parser.add_argument("--seed", type=int, default=0, help="of the latencies")
+    parser.add_argument("--create", action="store_true", help="make the ledger unless it is there")
+    parser.add_argument("--frozen", action="store_true", help="once it listens, hang until SIGCONT")
+    parser.add_argument("--with-parent", action="store_true", help="end when stdin, a pipe, is closed")
     given = parser.parse_args(arguments)
-    end_with_parent()
+    if given.with_parent:
+        end_with_parent()
     jitter = random.Random(given.seed)
-    with Ledger(given.ledger) as ledger, listen(given.port) as listener:
+    if given.create and not given.ledger.exists():
+        Ledger.create(given.ledger).close()
+    with Ledger(given.ledger) as ledger, listen(given.host, given.port) as listener:
+        announce(listener)
+        if given.frozen:
+            # The kernel goes on taking connections that nobody answers: a service that hangs, not one that is gone.
+            os.kill(os.getpid(), signal.SIGSTOP)
         serve(given.name, ledger, listener, latency=lambda: jitter.uniform(*given.latency))
 
 

@@ -1,8 +1,12 @@
-"""The client: widgets through a ladder of two HTTP services. This is the part that shows how the library is used."""
+"""The client: widgets through a ladder of two HTTP services. This is the part that shows how the library is used.
+
+The ladder is the same in one process and in a fleet: whether its health is shared is the sink's business alone.
+"""
 
 from __future__ import annotations
 
 from collections import Counter, deque
+from collections.abc import Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -14,12 +18,13 @@ from . import timeline
 from .board import Board, Rung
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable
+    from collections.abc import AsyncGenerator
 
     from .timeline import Timeline
 
 REQUEST_TIMEOUT = 2.0
-"""Seconds; some thirty times the slowest reply, so that only a service that is gone or stuck reaches it."""
+"""Seconds; some thirty times the slowest reply, so that only a service that is gone or stuck reaches it. A prober that
+dies holds its lease for that long and two seconds more."""
 PROBE_INTERVAL = 0.5
 """Seconds between looks at a service that is down: about the most that the ladder adds to the service's own start."""
 SLOTS = 16
@@ -31,6 +36,7 @@ SERVICES = {1: "primary", 2: "backup"}
 """Which service is on the rung of which priority."""
 
 WidgetAtom: TypeAlias = PriorityProcessorAtom[str, None]
+Probe: TypeAlias = Callable[[], Awaitable[bool]]
 
 
 class Traffic:
@@ -107,32 +113,59 @@ async def open_traffic(primary_url: str, backup_url: str, history: Timeline) -> 
         history.note(event.signal)
 
     async with (
-        # trust_env: a proxy that is meant for the world must not be asked for a local service.
-        httpx.AsyncClient(timeout=REQUEST_TIMEOUT, trust_env=False) as client,
         # Three signals a widget at most: room for the last second of a thousand a second.
         SignalSink(max_capacity=5_000) as sink,
+        open_ladder(sink, primary_url, backup_url) as primary,
+    ):
+        sink.subscribe(note, "failover.*, probe.success:*, probe.failed:*")
+        yield Traffic(sink, primary)
+
+
+@asynccontextmanager
+async def open_ladder(
+    sink: SignalSink,
+    primary_url: str,
+    backup_url: str,
+    *,
+    watch: Callable[[str, Probe], Probe] = lambda _, probe: probe,
+    drain_timeout: float = 30.0,
+) -> AsyncGenerator[WidgetAtom]:
+    """Open a ladder over two services and the HTTP client that it uses; leaving drains the one and closes the other.
+
+    Args:
+        sink: Where its signals go, and whose bus, if it has one, shares its health.
+        primary_url: Where the service of the first rung listens.
+        backup_url: Where the service of the second rung listens.
+        watch: Is given each rung's name and probe, and returns the probe to use.
+        drain_timeout: Seconds that leaving waits for accepted widgets.
+    """
+    async with (
+        # trust_env: a proxy that is meant for the world must not be asked for a local service.
+        httpx.AsyncClient(timeout=REQUEST_TIMEOUT, trust_env=False) as client,
         WidgetAtom(
             1,
             _putting(client, primary_url),
             sink,
             failure_threshold=3,
-            probe=_probing(client, primary_url),
+            probe=watch("pri1", _probing(client, primary_url)),
             probe_interval=PROBE_INTERVAL,
+            timeout=REQUEST_TIMEOUT,
             max_concurrency=SLOTS,
             reroute_failed=True,
             max_attempts=MAX_ATTEMPTS,
+            drain_timeout=drain_timeout,
         ) as primary,
         WidgetAtom(
             2,
             _putting(client, backup_url),
             sink,
-            probe=_probing(client, backup_url),
+            probe=watch("pri2", _probing(client, backup_url)),
             probe_interval=PROBE_INTERVAL,
+            timeout=REQUEST_TIMEOUT,
             max_concurrency=SLOTS,
         ),
     ):
-        sink.subscribe(note, "failover.*, probe.success:*, probe.failed:*")
-        yield Traffic(sink, primary)
+        yield primary
 
 
 def _putting(client: httpx.AsyncClient, url: str) -> Callable[[str], Awaitable[None]]:
@@ -142,7 +175,7 @@ def _putting(client: httpx.AsyncClient, url: str) -> Callable[[str], Awaitable[N
     return put
 
 
-def _probing(client: httpx.AsyncClient, url: str) -> Callable[[], Awaitable[bool]]:
+def _probing(client: httpx.AsyncClient, url: str) -> Probe:
     async def probe() -> bool:
         return (await client.get(f"{url}/health")).is_success
 
