@@ -5,6 +5,8 @@ Data lives in ``args`` and attributes, the sentence in ``__str__``, so that each
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 
 class EphemeralError(Exception):
     """Base of all errors of this library; catch it to catch them all."""
@@ -70,7 +72,12 @@ class NoHealthyProcessorError(EphemeralError):
         self.retry_at = retry_at
 
     def __str__(self) -> str:
-        when = "reset_health() brings one back" if self.retry_at is None else f"retry at {self.retry_at:.3f} (epoch)"
+        if self.retry_at is None:
+            when = "none is going to be probed: enter a block, or bring one back with reset_health()"
+        else:
+            when = (
+                f"the next probe is due at {datetime.fromtimestamp(self.retry_at, UTC).isoformat('T', 'milliseconds')}"
+            )
         return f"no processor of group {self.group!r} is healthy; {when}, or use enqueue() to let the item wait"
 
 

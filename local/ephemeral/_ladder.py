@@ -18,7 +18,7 @@ import anyio
 from ._bodies import is_teardown, resume
 from ._calls import LadderCalls
 from ._errors import CoordinatorCompletedError, NoHealthyProcessorError
-from ._group import NamedOptions
+from ._group import GroupOptions, NamedOptions
 from ._ids import next_id
 from ._loops import current_loop
 from ._rungs import Item, Probe, Rung, first_up
@@ -33,16 +33,18 @@ class Ladder(LadderCalls):
     Everything belongs to the thread of the loop that runs the blocks, but for the intake's call from other threads.
     """
 
-    def claim(self, priority: int, **named: Unpack[NamedOptions]) -> None:
-        """Reserve a place for an atom and take over what it says of the group.
+    def claim(self, atom: object, priority: int, **named: Unpack[NamedOptions]) -> None:
+        """Reserve a place for *atom*, as long as that lives, and take over what it says of the group.
 
         Raises:
             ValueError: The priority is taken, or an option contradicts another atom's.
         """
-        if priority in self.priorities:
+        if not self.atoms:  # all that spoke for the group are gone, and none was entered
+            self.options = GroupOptions()
+        if priority in self.atoms:
             raise ValueError(f"{self.name} has a processor of priority {priority} already; give each its own")
         self.options.agree(self.group, named)
-        self.priorities.add(priority)
+        self.atoms[priority] = atom
         self.intake.resize(self.options.max_pending)
 
     # Life: the first block hosts the workers, the first block that is left closes the group

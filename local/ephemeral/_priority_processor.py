@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from operator import itemgetter
 from types import TracebackType
-from typing import Any, Generic, Self, TypeVar, cast
+from typing import Any, Generic, Self, TypedDict, TypeVar, Unpack, cast, overload
 
 from ._bodies import as_coroutine_function, is_async_function, require_plain
 from ._checks import optional_seconds, whole_number
 from ._group import UNSET, Unset, open_ladder
-from ._health import HealthOptions, HealthRules, HealthState
+from ._health import HealthOptions, HealthRules
 from ._ladder import Ladder
+from ._ladder_status import GroupStatistics, ProcessorHealth
 from ._rungs import Rung
 from ._shared_health import health_store_of
-from ._signals import validate_name
+from ._signals import MAX_NAME_BYTES, validate_name
 from ._sink import SignalSink
 
 T = TypeVar("T")
@@ -29,61 +30,24 @@ _MAX_PRIORITY = 999_999
 _MAX_GROUP_BYTES = 200
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProcessorHealth:
-    """The health of one rung, as this process knows it.
+class ProcessorOptions(TypedDict, Generic[T], total=False):
+    """The keyword arguments of an atom, for type checkers; `PriorityProcessorAtom` tells what each does."""
 
-    Attributes:
-        processor: Its name in signals, ``pri1`` or ``group.pri1``.
-        priority: Its place in the ladder.
-        state: ``"up"``, ``"down"``, ``"probing"`` or ``"isolated"``.
-        since: When it came into that state (a probe is no change of it).
-        failures: How many count against it now; of one that is down, how many took it down.
-        last_probe: When it was last probed; None: never.
-        epoch: Grows with each change of state.
-        by: Origin of the sink whose worker caused the last change.
-        is_local: Whether only this worker holds it for down.
-    """
-
-    processor: str
-    priority: int
-    state: HealthState
-    since: datetime
-    failures: int
-    last_probe: datetime | None
-    epoch: int
-    by: str
-    is_local: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupStatistics:
-    """What a group has done and is doing; calls are counted like items.
-
-    ``total_enqueued == pending_count + active_count + total_completed + total_failed + total_cancelled +
-    total_abandoned + total_undelivered`` at every instant on the loop's thread.
-
-    Attributes:
-        pending_count: Items and calls that wait.
-        active_count: Items and calls that run.
-        total_enqueued: Accepted so far.
-        total_completed: Processed well.
-        total_failed: Given up after a failure, and calls that ended with an error.
-        total_cancelled: Cancelled: calls by their callers, everything when a block was left by an exception.
-        total_abandoned: Given up after ``max_attempts`` runs.
-        total_undelivered: Left over when ``drain_timeout`` was over.
-        callback_errors: How often ``on_failed`` or ``is_failure`` raised.
-    """
-
-    pending_count: int
-    active_count: int
-    total_enqueued: int
-    total_completed: int
-    total_failed: int
-    total_cancelled: int
-    total_abandoned: int
-    total_undelivered: int
-    callback_errors: int
+    group: str
+    failure_threshold: int
+    failure_window: float | timedelta
+    probe_interval: float | timedelta
+    probe: Callable[[], object] | None
+    max_concurrency: int | None
+    timeout: float | timedelta | None
+    is_failure: Callable[[BaseException], bool] | None
+    id_selector: Callable[[T], str]
+    health: HealthOptions
+    max_pending: int
+    reroute_failed: bool
+    max_attempts: int
+    on_failed: Callable[[T, BaseException], object] | None
+    drain_timeout: float | timedelta | None
 
 
 class PriorityProcessorAtom(Generic[T, R]):
@@ -132,6 +96,23 @@ class PriorityProcessorAtom(Generic[T, R]):
         TypeError: A callback is no function, or is async where it is not awaited.
     """
 
+    # Two kinds of function, so that a checker knows R of each; what holds for both is in the third.
+    @overload
+    def __init__(
+        self,
+        priority: int,
+        process: Callable[[T], Awaitable[R]],
+        signals: SignalSink,
+        **options: Unpack[ProcessorOptions[T]],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        priority: int,
+        process: Callable[[T], R],
+        signals: SignalSink,
+        **options: Unpack[ProcessorOptions[T]],
+    ) -> None: ...
     def __init__(
         self,
         priority: int,
@@ -157,6 +138,9 @@ class PriorityProcessorAtom(Generic[T, R]):
         if whole_number("priority", priority) > _MAX_PRIORITY:
             raise ValueError(f"priority must be at most {_MAX_PRIORITY}, not {priority}")
         _check_group(group)
+        for name, value, kind in (("signals", signals, SignalSink), ("health", health, HealthOptions)):
+            if not isinstance(cast("object", value), kind):
+                raise TypeError(f"{name} must be a {kind.__name__}, not {value!r}")
         if not callable(process):
             raise TypeError(f"process must be a function of one item, not {process!r}")
         if probe is not None and not callable(probe):
@@ -189,6 +173,7 @@ class PriorityProcessorAtom(Generic[T, R]):
         )  # fmt: skip
         self._ladder = open_ladder(signals, group, lambda: Ladder(group, signals, health_store_of(signals)))
         self._ladder.claim(
+            self,
             priority,
             max_pending=max_pending,
             reroute_failed=reroute_failed,
@@ -285,9 +270,13 @@ class PriorityProcessorAtom(Generic[T, R]):
         name = cast("object", self._select_id(item))
         if not isinstance(name, str):
             raise TypeError(f"id_selector must return a str, not {name!r} for item {item!r}")
-        if not name:
-            raise ValueError(f"id_selector returned an empty id for item {item!r}; signals need a name for it")
-        validate_name(f"{self._longest_prefix}:{name}", "item id in a signal name")
+        validate_name(name, "item id")
+        spare = MAX_NAME_BYTES - len(self._longest_prefix.encode()) - 1
+        if len(name.encode()) > spare:
+            raise ValueError(
+                f"item id {name[:40]!r}... takes {len(name.encode())} bytes of UTF-8; signal names of this group have room"
+                f" for {spare}: have id_selector return a shorter one"
+            )
         return item, name
 
     # Health
@@ -350,8 +339,8 @@ class PriorityProcessorAtom(Generic[T, R]):
 
     @property
     def undelivered(self) -> tuple[T, ...]:
-        """The items that were not done when ``drain_timeout`` was over; empty before."""
-        return tuple(self._ladder.undelivered)
+        """The items that were not done when ``drain_timeout`` was over, in order of arrival; empty before."""
+        return tuple(payload for _, payload in sorted(self._ladder.undelivered, key=itemgetter(0)))
 
     @property
     def pending_count(self) -> int:

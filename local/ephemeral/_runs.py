@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import logging
 import math
+import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Coroutine
 from contextvars import Context
@@ -46,8 +47,8 @@ class LadderRuns(ABC):
         self.group = group
         self.name = f"group {group!r}"
         self.options = GroupOptions()
-        self.priorities: set[int] = set()
-        self.undelivered: list[Any] = []
+        self.atoms: weakref.WeakValueDictionary[int, object] = weakref.WeakValueDictionary()
+        self.undelivered: list[tuple[int, Any]] = []
         self.total_completed: int = 0
         self.total_failed: int = 0
         self.total_cancelled: int = 0
@@ -317,7 +318,7 @@ class LadderRuns(ABC):
             if item.is_call:
                 self._refuse(item, CoordinatorCompletedError(self.name))
             else:
-                self.undelivered.append(item.payload)
+                self.undelivered.append((item.id, item.payload))
                 item.clear()
         for item in items:
             if not item.is_call:
