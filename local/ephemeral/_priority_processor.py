@@ -274,7 +274,7 @@ class PriorityProcessorAtom(Generic[T, R]):
         spare = MAX_NAME_BYTES - len(self._longest_prefix.encode()) - 1
         if len(name.encode()) > spare:
             raise ValueError(
-                f"item id {name[:40]!r}... takes {len(name.encode())} bytes of UTF-8; signal names of this group have room"
+                f"item id {name[:40]!r}... takes {len(name.encode())} bytes; signal names of this group have room"
                 f" for {spare}: have id_selector return a shorter one"
             )
         return item, name
