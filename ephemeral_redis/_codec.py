@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgpack  # type: ignore[import-untyped]  # pyright: ignore[reportMissingTypeStubs]  it ships no types
 
+from ephemeral import SignalPropagation
 from ephemeral.abc import HealthRecord, Lease, SharedRecord
 
 if TYPE_CHECKING:
@@ -25,12 +26,13 @@ FULL_BODY_BYTES = 128 * 1024
 """A batch takes no further signal once its body is larger."""
 
 MAX_BODY_BYTES = FULL_BODY_BYTES + 192 * 1024
-"""Largest body of an entry: its last signal may bring 64 KiB of key, 64 KiB of payload, and its name."""
+"""Largest body of an entry: its last signal may bring 64 KiB of key, 64 KiB of payload, its name and what led to it."""
 
 MAX_BATCH_SIGNALS = 256
 """Largest batch: it keeps the server busy for 1.3 ms; and `unpack` in Lua fails near 8 000 slots, two per signal."""
 
 MAX_PAYLOAD_BYTES = 64 * 1024
+MAX_PATH_BYTES = 32 * 1024
 _MAX_DEPTH = 8
 _MAX_AGE_MS = 0xFFFFFFFF
 _pack: Callable[[Any], bytes] = msgpack.packb  # pyright: ignore[reportAssignmentType, reportUnknownMemberType, reportUnknownVariableType]  as above; None only from a stream
@@ -86,14 +88,22 @@ class Outgoing(NamedTuple):
     @property
     def size(self) -> int:
         """At least the bytes it takes in a body."""
-        signal, _, key, *_ = self.record
+        signal, _, key, _, _, propagation, _ = self.record
         # A character takes at most four bytes; the rest are heads, the place and the operation id.
-        return 40 + 4 * (len(signal) + len(key or "")) + len(self.payload or b"")
+        path = 0 if propagation is None else sum(3 + 4 * len(name) for name in propagation.path)
+        return 40 + 4 * (len(signal) + len(key or "")) + len(self.payload or b"") + path
 
 
 def pack_body(placed: Sequence[tuple[int, Outgoing]]) -> bytes:
     """Pack signals, each with its place in the order they were raised; they lie in the sender's grouping."""
-    return _pack([(place, record[0], record[2], record[1], payload) for place, (record, payload) in placed])
+    return _pack(
+        [(place, record[0], record[2], record[1], payload, *_path(record)) for place, (record, payload) in placed]
+    )
+
+
+def _path(record: SignalRecord) -> tuple[tuple[str, ...], ...]:
+    """Return what led to a signal as a field of its own, which most signals are spared."""
+    return () if record[5] is None else (record[5].path,)
 
 
 def pack_age(seconds: float) -> bytes:
@@ -133,11 +143,12 @@ def _unpack_entry(entry_id: bytes, fields: Mapping[bytes, bytes], shift: float) 
     sent_at = int(entry_id.partition(b"-")[0]) / 1000 + shift
     origin = origin_bytes.hex()
     records: list[SignalRecord | None] = [None] * count
-    for index, (place, signal, key, operation_id, payload, *_) in enumerate(items):
+    for index, (place, signal, key, operation_id, payload, *more) in enumerate(items):
         age = int.from_bytes(ages[4 * index : 4 * index + 4], "big") / 1000
         _check(place, signal, key, operation_id)
         value = None if payload is None else unpack_payload(payload)
-        records[place] = (signal, operation_id, key, sent_at - age, value, None, origin)
+        propagation = _propagation(more[0]) if more else None
+        records[place] = (signal, operation_id, key, sent_at - age, value, propagation, origin)
     if None in records:
         raise UndecodableError("a place is taken twice")
     return Entry(origin, position, fields.get(b"f") == b"1", records)  # type: ignore[arg-type]  # none is None
@@ -214,11 +225,26 @@ def unpack_row(processor: str, value: bytes) -> SharedRecord | None:
 def _check(place: Any, signal: Any, key: Any, operation_id: Any) -> None:
     if place < 0:  # Python would count it from behind
         raise UndecodableError("place")
-    # The names are shown by tools and matched by patterns: the rules of `raise_signal` hold for them too.
-    if not isinstance(signal, str) or not signal.isprintable() or not 0 < len(signal.encode()) <= 512:
-        raise UndecodableError("name")
+    _check_name(signal)
     if not (key is None or isinstance(key, str)) or not isinstance(operation_id, int):
         raise UndecodableError("key or operation id")
+
+
+def _check_name(name: Any) -> None:
+    # The names are shown by tools and matched by patterns: the rules of `raise_signal` hold for them too.
+    if not isinstance(name, str) or not name.isprintable() or not 0 < len(name.encode()) <= 512:
+        raise UndecodableError("name")
+
+
+def _propagation(path: Any) -> SignalPropagation | None:
+    if path is None:
+        return None
+    names: tuple[Any, ...] = tuple(path)
+    if not isinstance(path, list) or len(names) > MAX_PATH_BYTES or sum(map(len, names)) > MAX_PATH_BYTES:
+        raise UndecodableError("path")
+    for name in names:
+        _check_name(name)
+    return SignalPropagation(names)
 
 
 def _is_deeper(value: Any, depth: int) -> bool:

@@ -10,6 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ephemeral import SignalPropagation
+from ephemeral._payloads import check_portable_path
 from ephemeral.abc import HealthRecord, Lease, SharedRecord
 from ephemeral_redis import _batch, _codec, _keys
 from ephemeral_redis._batch import Numbers
@@ -22,8 +24,11 @@ NAMES = st.sampled_from(
 PAYLOADS = st.none() | st.integers(-5, 5) | st.lists(st.text(max_size=5), max_size=3)
 
 
-def record(signal, *, at=1000.0, key=None, operation_id=0, payload=None):
-    return (signal, operation_id, key, at, payload, None, ORIGIN.hex())
+PATHS = st.none() | st.lists(NAMES, min_size=1, max_size=4).map(tuple)
+
+
+def record(signal, *, at=1000.0, key=None, operation_id=0, payload=None, path=None):
+    return (signal, operation_id, key, at, payload, path and SignalPropagation(path), ORIGIN.hex())
 
 
 def entry_of(lane, ages):
@@ -35,11 +40,13 @@ def lay_out(records, numbers=None, *, publish_items=True):
 
 
 @given(
-    st.lists(st.tuples(NAMES, st.integers(0, 50), PAYLOADS, st.none() | st.text(max_size=5)), min_size=1, max_size=40)
+    st.lists(
+        st.tuples(NAMES, st.integers(0, 50), PAYLOADS, st.none() | st.text(max_size=5), PATHS), min_size=1, max_size=40
+    )
 )
 def test_a_batch_is_read_as_it_was_raised(raised):
     now = 1000.0
-    records = [record(n, at=now - age / 1000, payload=p, key=k, operation_id=age) for n, age, p, k in raised]
+    records = [record(n, at=now - age / 1000, payload=p, key=k, operation_id=age, path=w) for n, age, p, k, w in raised]
     batch, after = lay_out(records)
     ages = batch.ages(now)
     split = 4 * batch.signals.size
@@ -89,7 +96,7 @@ GOOD = {b"v": b"1", b"o": ORIGIN, b"q": b"0", b"n": b"1", b"a": bytes(4), b"b": 
 
 
 def test_fields_that_a_later_version_adds_are_passed_over():
-    longer = {**GOOD, b"b": body((0, "a", None, 0, None, "more")), b"x": b"y"}
+    longer = {**GOOD, b"b": body((0, "a", None, 0, None, None, "more")), b"x": b"y"}
     assert _codec.unpack_entry(b"1000-0", longer).records == [("a", 0, None, 1.0, None, None, ORIGIN.hex())]
 
 
@@ -125,11 +132,33 @@ def test_fields_that_a_later_version_adds_are_passed_over():
         pytest.param({**GOOD, b"b": body((0, "a", None, 0, b"\xc1"))}, id="a payload that cannot be unpacked"),
         pytest.param({**GOOD, b"b": body((0, "a", None, 0, b"\x91" * 9 + b"\x01"))}, id="a payload nine deep"),
         pytest.param({**GOOD, b"b": body((0, "a", None, 0, msgpack.packb({1: 2})))}, id="a map with a number as key"),
+        *(
+            pytest.param({**GOOD, b"b": body((0, "a", None, 0, None, path))}, id=f"a path of {what}")
+            for path, what in [
+                ([], "nothing"),
+                ("ab", "letters"),
+                ({"a": 1}, "keys"),
+                ([1], "numbers"),
+                (["\x1b"], "escapes"),
+                (["a" * 513], "a long name"),
+                (["a" * 512] * 65, "too many names"),
+                ([""] * 40_000, "too many empty names"),
+            ]
+        ),
     ],
 )
 def test_garbage_is_refused_with_one_error(broken):
     with pytest.raises(UndecodableError):
         _codec.unpack_entry(b"1000-0", broken)
+
+
+def test_the_longest_way_that_may_be_raised_is_read():
+    longest = record("a", path=("x" * 512,) * 64)
+    check_portable_path("a", longest[5].path)
+    batch, _ = lay_out([longest])
+    [read] = _codec.unpack_entry(b"1000-0", entry_of(batch.signals, bytes(4))).records
+    assert read[5] == longest[5]
+    assert Outgoing.of(longest).size >= len(batch.signals.body)
 
 
 @given(st.dictionaries(st.sampled_from(sorted(GOOD)), st.binary(max_size=40)))

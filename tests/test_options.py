@@ -35,6 +35,7 @@ class AsynchronousToo:
         *[(name, value) for name in CALLBACKS for value in (3, "print", asynchronous, AsynchronousToo())],
         ("signals", "sink"),
         ("signals", SignalSink),
+        ("signal_constraints", "strict"),
         ("coordinator_id", 7),
         ("coordinator_id", ""),
         ("enable_dynamic_concurrency", "no"),
@@ -47,7 +48,8 @@ def test_a_bad_value_is_one_error_that_names_its_field(name: str, value: Any) ->
 
 
 def test_every_field_is_tried_above() -> None:
-    tried = {*WHOLE, *DURATIONS, *CALLBACKS, "signals", "coordinator_id", "enable_dynamic_concurrency"}
+    tried = {*WHOLE, *DURATIONS, *CALLBACKS, "signals", "signal_constraints"}
+    tried |= {"coordinator_id", "enable_dynamic_concurrency"}
     assert {field.name for field in dataclasses.fields(EphemeralOptions)} == tried
 
 
@@ -58,7 +60,8 @@ def test_the_defaults_are_those_of_the_contract() -> None:
         "max_pending": 1000,
         "max_tracked_operations": 200,
         "max_operation_lifetime": 300.0,
-        **dict.fromkeys(["operation_timeout", "drain_timeout", "coordinator_id", "signals", *CALLBACKS]),
+        **dict.fromkeys(["operation_timeout", "drain_timeout", "coordinator_id", "signals", "signal_constraints"]),
+        **dict.fromkeys(CALLBACKS),
     }
 
 

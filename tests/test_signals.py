@@ -11,7 +11,7 @@ from enum import StrEnum
 
 import pytest
 
-from ephemeral import SignalEvent, SignalSink
+from ephemeral import SignalEvent, SignalPropagation, SignalSink
 from ephemeral._signals import known_names, validate_name
 
 EVENT = SignalEvent("processing.failed:pri1:w42", 7, "customer", 1_700_000_000.25, {"n": [1]}, None, "here")
@@ -174,13 +174,7 @@ def test_questions_to_an_event() -> None:
 
 
 def test_a_cycle_is_its_own_name_or_one_on_its_way() -> None:
-    class Way:
-        depth = 3
-
-        def contains(self, signal: str) -> bool:
-            return signal in ("first", "second")
-
-    event = SignalEvent("third", propagation=Way())
+    event = SignalEvent("third", propagation=SignalPropagation(("first", "second", "third")))
     assert event.depth == 3
     assert event.would_cycle("third")
     assert event.would_cycle("first")

@@ -21,10 +21,12 @@ from ._options import EphemeralOptions as EphemeralOptions
 from ._patterns import matches_pattern as matches_pattern
 from ._priority_processor import GroupStatistics as GroupStatistics
 from ._priority_processor import PriorityProcessorAtom as PriorityProcessorAtom
-from ._priority_processor import ProcessorHealth as ProcessorHealth
+from ._propagation import SignalBlockReason as SignalBlockReason
+from ._propagation import SignalConstraints as SignalConstraints
 from ._questions import OperationSignalSummary as OperationSignalSummary
 from ._signals import SignalEvent as SignalEvent
 from ._sink import SignalSink as SignalSink
+from ._signals import SignalPropagation as SignalPropagation
 from ._sink import SinkStatistics as SinkStatistics
 from ._statistics import CoordinatorStatistics as CoordinatorStatistics
 from ._streams import SignalStream as SignalStream

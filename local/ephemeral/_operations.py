@@ -13,7 +13,7 @@ from enum import Enum
 from typing import Any, Final, Protocol, cast
 
 from ._patterns import Pattern, compile_pattern
-from ._signals import SignalEvent
+from ._signals import SignalEvent, SignalPropagation
 from ._workers import Worker
 
 # An operation that emits for ever must not grow for ever; the sink has its own bound.
@@ -39,8 +39,10 @@ COMPLETED: Final = Outcome.COMPLETED
 class OperationHome(Protocol):
     """What an operation needs of the coordinator that runs it."""
 
-    def emit(self, operation: Operation, signal: str) -> SignalEvent:
-        """Raise *signal* for *operation* and return the event."""
+    def emit(
+        self, operation: Operation, signal: str, cause: SignalEvent | SignalPropagation | None
+    ) -> SignalEvent | None:
+        """Raise *signal* for *operation* because of *cause*, and return the event; None if it was blocked."""
         ...
 
     def retract(self, operation: Operation, matches: Callable[[SignalEvent], bool]) -> None:
@@ -154,10 +156,28 @@ class Operation:
             TypeError: *signal* is no ``str``.
             ValueError: *signal* is no valid name.
         """
-        event = self._home.emit(self, signal)
+        self.emit_caused(signal, None)
+
+    def emit_caused(self, signal: str, cause: SignalEvent | SignalPropagation | None) -> bool:
+        """Raise *signal* as `emit` does, because of another one; False if the coordinator's constraints block it.
+
+        Its event says what led to it. Without ``EphemeralOptions(signal_constraints=...)`` nothing is blocked.
+
+        Args:
+            signal: The name.
+            cause: What led to it: an event, or its ``propagation``. None: nothing did, and nothing is blocked.
+
+        Raises:
+            TypeError: *signal* is no ``str``, or *cause* is something else.
+            ValueError: *signal* is no valid name.
+        """
+        event = self._home.emit(self, signal, cause)
+        if event is None:
+            return False
         if self._events is None:
             self._events = deque(maxlen=MAX_SIGNALS_KEPT)
         self._events.append(event)
+        return True
 
     def has_signal(self, signal: str) -> bool:
         """Whether it emitted a signal of exactly this name and did not retract it."""

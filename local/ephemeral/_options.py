@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from ._bodies import require_plain
 from ._checks import instance, optional_seconds, seconds, whole_number
+from ._propagation import SignalConstraints
 from ._sink import SignalSink
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ class EphemeralOptions:
         drain_timeout: How long leaving the block waits for accepted work; then the rest is cancelled. None: for ever.
         coordinator_id: A name for messages and ``repr``.
         signals: The sink that the operations' signals go to. None: they stay with their operation.
+        signal_constraints: What a signal may lead to, asked by ``op.emit_caused``. None: anything.
         on_signal: Called with each signal that an operation of this coordinator emits, in the emitter's thread.
         on_sample: Called with the window, oldest start first, after each operation ends.
         on_operation_finalized: Called with the snapshot of each operation that leaves the window.
@@ -56,6 +58,7 @@ class EphemeralOptions:
     drain_timeout: float | timedelta | None = None
     coordinator_id: str | None = None
     signals: SignalSink | None = None
+    signal_constraints: SignalConstraints | None = None
     on_signal: Callable[[SignalEvent], object] | None = None
     on_sample: Callable[[Sequence[EphemeralOperationSnapshot]], object] | None = None
     on_operation_finalized: Callable[[EphemeralOperationSnapshot], object] | None = None
@@ -73,6 +76,9 @@ class EphemeralOptions:
         instance("enable_dynamic_concurrency", self.enable_dynamic_concurrency, bool, "True or False")
         instance("coordinator_id", self.coordinator_id, str | None, "a name or None")
         instance("signals", self.signals, SignalSink | None, "a SignalSink or None")
+        instance(
+            "signal_constraints", self.signal_constraints, SignalConstraints | None, "a SignalConstraints or None"
+        )
         for name in ("on_signal", "on_sample", "on_operation_finalized"):
             try:
                 require_plain(name, getattr(self, name))

@@ -44,6 +44,24 @@ def compile_pattern(pattern: Pattern) -> Matcher:
     return _compile_parts(_parts(pattern))
 
 
+def optional_pattern(name: str, value: object) -> Pattern | None:
+    """Return *value* as an option keeps a pattern: a ``str`` or a tuple of them; None for None and for nothing at all.
+
+    Raises:
+        ValueError: It is no pattern; the message names the option.
+    """
+    if value is None:
+        return None
+    try:
+        pattern = value if isinstance(value, str) else _parts(value)  # type: ignore[arg-type]  # what it is, is checked there
+        if pattern == ():
+            return None
+        compile_pattern(pattern)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name} must be a pattern of signal names or None: {error}") from None
+    return pattern
+
+
 def require_str(what: str, value: object) -> str:
     """Return *value* if it is a ``str``.
 

@@ -10,6 +10,9 @@ MAX_DEPTH = 8
 MAX_PACKED_BYTES = 64 * 1024
 """Largest payload as msgpack packs it."""
 
+MAX_PATH_BYTES = 32 * 1024
+"""Longest way of signals that led to one: 64 of the longest names."""
+
 _TYPES = "None, bool, 64-bit int, float, str, bytes, and lists, tuples and string-keyed dicts of these"
 
 
@@ -131,3 +134,17 @@ def check_portable_key(signal: str, key: str) -> None:
         raise ValueError(f"the key of {signal!r} is {key!r:.80}, which UTF-8 cannot write") from None
     if size > MAX_PACKED_BYTES:
         raise ValueError(f"the key of {signal!r} takes {size} bytes, more than {MAX_PACKED_BYTES}; shorten it")
+
+
+def check_portable_path(signal: str, path: tuple[str, ...]) -> None:
+    """Raise unless other processes can be told what led to *signal*.
+
+    Raises:
+        ValueError: Its names take more than 32 KiB together.
+    """
+    size = sum(len(name) if name.isascii() else len(name.encode()) for name in path)
+    if size > MAX_PATH_BYTES:
+        raise ValueError(
+            f"the {len(path)} signals that led to {signal!r} take {size} bytes, more than {MAX_PATH_BYTES}; cut such"
+            " chains with a max_depth in SignalConstraints"
+        )

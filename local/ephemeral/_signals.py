@@ -1,10 +1,11 @@
-"""Signals as values: what a name may be, and the immutable event."""
+"""Signals as values: what a name may be, what led to it, and the immutable event."""
 
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 from ._checks import epoch_seconds
 from ._ids import MAX_ID
@@ -71,20 +72,49 @@ def in_scope(name: str, scope: str) -> bool:
     return name.startswith(scope) and (len(name) == len(scope) or name[len(scope)] == ":")
 
 
-class Propagation(Protocol):
-    """What an event knows of the signals that led to it."""
+@dataclass(frozen=True, slots=True)
+class SignalPropagation:
+    """The signals that led to one another, the first first; immutable, comparable, picklable.
+
+    Attributes:
+        path: Their names, at least one.
+
+    Raises:
+        TypeError: *path* is no tuple of ``str``.
+        ValueError: *path* is empty, or holds what is no valid signal name.
+    """
+
+    path: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.path, tuple):  # pyright: ignore[reportUnnecessaryIsInstance]  not everybody checks types
+            raise TypeError(f"path must be a tuple of signal names, not {_shortened(self.path)}")
+        if not self.path:
+            raise ValueError("path must name at least one signal")
+        for name in self.path:
+            if name not in known_names:
+                validate_name(name)
+
+    @classmethod
+    def root(cls, signal: str) -> Self:
+        """Return the propagation of a signal that began by itself; raises as the class does."""
+        return cls((signal,))
 
     @property
     def depth(self) -> int:
-        """Number of signals on the way, this one included."""
-        ...
+        """Number of signals on the way, the last one included: 1 or more."""
+        return len(self.path)
+
+    def extend(self, signal: str) -> Self:
+        """Return the propagation of *signal*, raised because of the last one; raises as the class does."""
+        return type(self)((*self.path, signal))
 
     def contains(self, signal: str) -> bool:
         """Whether *signal* is on the way."""
-        ...
+        return signal in self.path
 
 
-Record = tuple[str, int, str | None, float, Any, Propagation | None, str]
+Record = tuple[str, int, str | None, float, Any, SignalPropagation | None, str]
 """The fields of a `SignalEvent`, in its order and checked; the event itself is built when somebody looks."""
 
 
@@ -94,7 +124,7 @@ class _Fields(NamedTuple):
     key: str | None
     timestamp: float
     payload: Any
-    propagation: Propagation | None
+    propagation: SignalPropagation | None
     origin: str
 
 
@@ -111,7 +141,7 @@ class SignalEvent(_Fields):
         origin: Which sink raised it; empty for an event that none has raised yet.
 
     Raises:
-        TypeError: *signal*, *operation_id* or *key* has the wrong type.
+        TypeError: *signal*, *operation_id*, *key* or *propagation* has the wrong type.
         ValueError: *signal* is no valid name, *timestamp* is a naive ``datetime`` or no instant in the years 1 to 9999,
             or *operation_id* is negative or too large.
     """
@@ -125,12 +155,14 @@ class SignalEvent(_Fields):
         key: str | None = None,
         timestamp: float | datetime | None = None,
         payload: Any = None,
-        propagation: Propagation | None = None,
+        propagation: SignalPropagation | None = None,
         origin: str = "",
     ) -> Self:
         """Check the fields and build the event; a *timestamp* of None means now, by the wall clock."""
         name = validate_name(signal)
         check_context(key, operation_id)
+        if propagation is not None and not isinstance(propagation, SignalPropagation):  # pyright: ignore[reportUnnecessaryIsInstance]  as above
+            raise TypeError(f"propagation must be a SignalPropagation or None, not {_shortened(propagation)}")
         stamp = time.time() if timestamp is None else epoch_seconds("timestamp", timestamp)
         if not _FIRST_STAMP <= stamp < _END_OF_STAMPS:
             raise ValueError(f"timestamp must be epoch seconds in the years 1 to 9999, not {timestamp!r}")

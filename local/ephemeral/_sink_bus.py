@@ -17,7 +17,7 @@ import anyio.lowlevel
 from ._checks import optional_seconds
 from ._futures import wait_for_future
 from ._loops import Loop, current_loop
-from ._payloads import check_portable_key, portable_payload
+from ._payloads import check_portable_key, check_portable_path, portable_payload
 from ._questions import lower_bound
 from ._signals import validate_name
 from ._window import Record
@@ -152,10 +152,12 @@ class SinkBus:
     # Out
 
     def portable(self, record: Record) -> Record:
-        """Return *record* as it may leave; raises as `portable_payload` and `check_portable_key` do."""
+        """Return *record* as it may leave; raises as `portable_payload` and the checks of key and path do."""
         signal, operation_id, key, timestamp, payload, propagation, origin = record
         if key is not None:
             check_portable_key(signal, key)
+        if propagation is not None:
+            check_portable_path(signal, propagation.path)
         if payload is None:
             return record
         return (signal, operation_id, key, timestamp, portable_payload(signal, payload), propagation, origin)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import anyio
 import pytest
 
-from ephemeral import SignalEvent, SignalSink
+from ephemeral import SignalEvent, SignalPropagation, SignalSink
 
 
 async def test_a_signal_reaches_the_others_as_it_was_raised(bus):
@@ -18,6 +18,23 @@ async def test_a_signal_reaches_the_others_as_it_was_raised(bus):
         (raised,) = one.sense()
         assert event.timestamp == pytest.approx(raised.timestamp, abs=0.05)
         assert two.sense() == [event]
+
+
+async def test_what_led_to_a_signal_travels_with_it(bus):
+    async with bus.sinks(2) as (one, two), two.listen("third") as events:
+        way = SignalPropagation.root("first").extend("second").extend("third")
+        one.raise_signal(SignalEvent("third", propagation=way))
+        event = await anext(aiter(events))
+        assert (event.propagation, event.depth) == (way, 3)
+        assert event.would_cycle("first")
+
+
+async def test_a_way_too_long_for_a_bus_is_refused_where_it_is_raised(bus):
+    async with bus.sinks(1) as (sink,):
+        way = SignalPropagation(("x" * 512,) * 65)
+        with pytest.raises(ValueError, match="the 65 signals that led to 'x'"):
+            sink.raise_signal(SignalEvent("x", propagation=way))
+        assert len(sink) == 0
 
 
 async def test_a_sink_does_not_hear_itself_again(bus, until):
