@@ -7,7 +7,7 @@ from typing import Any
 import anyio
 import pytest
 
-from ephemeral import HealthOptions, PriorityProcessorAtom, SignalSink
+from ephemeral import HealthOptions, NoHealthyProcessorError, PriorityProcessorAtom, SignalSink
 from ephemeral.testing import wait_all_blocked
 
 from .ladder_kit import Ears, Service, ladder
@@ -211,3 +211,22 @@ async def test_a_listener_may_act_on_the_ladder() -> None:
         assert service.done == ["more"]
         assert await group.first.drain(timeout=1.0)
     assert anyio.current_time() < 10.0
+
+
+async def test_who_hears_of_an_edge_finds_the_work_moved() -> None:
+    service = Service()
+    service.close_gate()
+    found: list[dict[str, int]] = []
+    async with ladder(service) as group, anyio.create_task_group() as tasks:
+        await group.enqueue("runs")
+
+        async def call() -> None:
+            with pytest.raises(NoHealthyProcessorError):
+                await group.first.call("waits for a slot")
+
+        tasks.start_soon(call)
+        await wait_all_blocked()
+        with group.sink.subscribe(lambda event: found.append(group.statuses), "failover.*"):
+            group.first.isolate()
+        assert found == [{"active": 1, "failed": 1}] * 2
+        service.open_gate()

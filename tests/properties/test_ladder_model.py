@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from typing import Any
 
@@ -139,6 +140,7 @@ class World:
             reroute_failed=group.reroutes,
             max_attempts=MOST_ATTEMPTS,
             on_failed=self.on_failed,
+            drain_timeout=1.0,
         )
 
     def on_failed(self, item: str, error: BaseException) -> None:
@@ -261,27 +263,63 @@ class World:
         self.forget_probes()
         assert await self.atoms[0].drain(1000.0)
         self.check()
+        self.check_account()
         counts = self.atoms[0].statistics()
-        items_done = sum(self.done[item] for item in self.accepted)
-        assert set(self.accepted) == {item for item in self.accepted if self.done[item] + self.given_up[item] == 1}
-        assert counts.total_completed == items_done + self.called["completed"]
-        assert counts.total_cancelled == self.called["cancelled"]
+        assert (counts.total_cancelled, counts.total_undelivered) == (self.called["cancelled"], 0)
+
+    def check_account(self) -> None:
+        """All has ended: each item in one way, each call as its caller was told."""
+        counts = self.atoms[0].statistics()
+        left_over = Counter(self.atoms[0].undelivered)
+        ends = {item: self.done[item] + self.given_up[item] + left_over[item] for item in self.accepted}
+        cancelled = [item for item, times in ends.items() if times == 0]
+        assert max(ends.values(), default=1) <= 1
+        assert (counts.pending_count, counts.active_count) == (0, 0)
+        assert counts.total_undelivered == len(self.atoms[0].undelivered)
+        assert counts.total_completed == sum(self.done[item] for item in self.accepted) + self.called["completed"]
+        assert counts.total_cancelled == len(cancelled) + self.called["cancelled"]
         assert counts.total_failed + counts.total_abandoned == self.given_up.total() + self.called["failed"]
         assert [atom._rung.active for atom in self.atoms] == [0] * len(self.atoms)
         assert self.group.reroutes or counts.total_abandoned == 0
 
 
+class LeaveError(Exception):
+    """Ends a block by an exception."""
+
+
 @settings(max_examples=100)
 @given(group=groups, steps=steps)
 async def test_a_ladder_loses_nothing_and_does_nothing_twice(group: Settings, steps: list[tuple[Any, ...]]) -> None:
+    async with opened(group) as world, anyio.create_task_group() as tasks:
+        for step in steps:
+            await world.play(tasks, *step)
+            world.check()
+        await world.heal_and_check()
+
+
+@settings(max_examples=60)
+@given(group=groups, steps=steps, fails=st.booleans())
+async def test_a_ladder_that_ends_at_any_moment_accounts_for_all_it_accepted(
+    group: Settings, steps: list[tuple[Any, ...]], fails: bool
+) -> None:
+    async with anyio.create_task_group() as tasks:
+        with contextlib.suppress(LeaveError):
+            async with opened(group) as world:
+                for step in steps:
+                    await world.play(tasks, *step)
+                if fails:
+                    raise LeaveError
+    world.check_account()
+    assert not (fails and world.atoms[0].undelivered)
+
+
+@contextlib.asynccontextmanager
+async def opened(group: Settings) -> AsyncGenerator[World]:
     async with contextlib.AsyncExitStack() as stack:
         sink = await stack.enter_async_context(SignalSink(clock=anyio.current_time))
         world = World(sink, group)
         for atom in world.atoms:
             await stack.enter_async_context(atom)
-        async with anyio.create_task_group() as tasks:
-            for step in steps:
-                await world.play(tasks, *step)
-                world.check()
-            await world.heal_and_check()
-        assert sink.statistics().listener_errors == 0
+        yield world
+    assert world.wrong == []
+    assert sink.statistics().listener_errors == 0
