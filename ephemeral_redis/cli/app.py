@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
+from socket import gethostname
 from typing import Annotated, cast
 
 import typer
@@ -70,5 +72,50 @@ def demo(
 
     try:
         return run_demo(items=items, rate=rate, seed=seed, is_live=not no_live, as_json=as_json)
+    except ValueError as mistake:
+        return complain(str(mistake))
+
+
+@app.command()
+def worker(
+    *,
+    redis: Annotated[str, typer.Option(envvar="EPHEMERAL_REDIS_URL", help="URL of the bus.", metavar="URL")],
+    namespace: Annotated[str, typer.Option(envvar="EPHEMERAL_NAMESPACE", help="Which fleet this worker is of.")],
+    primary: Annotated[str, typer.Option(envvar="PRIMARY_URL", help="The service to use.", metavar="URL")],
+    backup: Annotated[str, typer.Option(envvar="BACKUP_URL", help="The one to fail over to.", metavar="URL")],
+    name: Annotated[str, typer.Option(envvar="EPHEMERAL_WORKER", help="What it calls itself.")] = gethostname(),
+    host: Annotated[str, typer.Option(envvar="HOST", help="Where to listen.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(envvar="PORT", help="Where to listen; 0: a free port.", min=0, max=65535)] = 8080,
+    stop_timeout: Annotated[
+        float, typer.Option(envvar="EPHEMERAL_STOP_TIMEOUT", help="Seconds to finish in on SIGTERM.")
+    ] = 20.0,
+    journal: Annotated[Path | None, typer.Option(help="Write what it does and sees into this file.")] = None,
+    with_parent: Annotated[bool, typer.Option("--with-parent", hidden=True)] = False,
+) -> int:
+    """Be one worker of a fleet.
+
+    Takes widgets over HTTP (`PUT /widgets/ID`), does them through a ladder of two services whose health all workers of
+    the namespace share, and tells how it sees that ladder (`GET /health`). On SIGTERM it finishes what it has accepted;
+    exit code 1 if it could not.
+    """
+    if (problem := missing_extra("demo")) is not None:
+        return complain(problem)
+    from ephemeral_redis.demo.worker import WorkerOptions  # noqa: PLC0415 - it imports what the line above looked for
+
+    from .worker import work  # noqa: PLC0415 - as above
+
+    try:
+        options = WorkerOptions(
+            name=name,
+            redis_url=redis,
+            namespace=namespace,
+            primary_url=primary,
+            backup_url=backup,
+            host=host,
+            port=port,
+            stop_timeout=stop_timeout,
+            journal=journal,
+        )
+        return work(options, with_parent=with_parent)
     except ValueError as mistake:
         return complain(str(mistake))
