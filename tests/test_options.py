@@ -11,7 +11,14 @@ import pytest
 
 from ephemeral import EphemeralOptions, SignalSink
 
-WHOLE = ["max_concurrency", "max_pending", "max_tracked_operations"]
+WHOLE = [
+    "max_concurrency",
+    "max_concurrency_per_key",
+    "fair_scheduling_threshold",
+    "max_pending",
+    "max_tracked_operations",
+]
+SWITCHES = ["enable_dynamic_concurrency", "enable_fair_scheduling"]
 DURATIONS = ["max_operation_lifetime", "operation_timeout", "drain_timeout"]
 CALLBACKS = ["on_signal", "on_sample", "on_operation_finalized"]
 
@@ -38,8 +45,7 @@ class AsynchronousToo:
         ("signal_constraints", "strict"),
         ("coordinator_id", 7),
         ("coordinator_id", ""),
-        ("enable_dynamic_concurrency", "no"),
-        ("enable_dynamic_concurrency", None),
+        *[(name, value) for name in SWITCHES for value in ("no", None, 1)],
     ],
 )
 def test_a_bad_value_is_one_error_that_names_its_field(name: str, value: Any) -> None:
@@ -49,13 +55,16 @@ def test_a_bad_value_is_one_error_that_names_its_field(name: str, value: Any) ->
 
 def test_every_field_is_tried_above() -> None:
     tried = {*WHOLE, *DURATIONS, *CALLBACKS, "signals", "signal_constraints"}
-    tried |= {"coordinator_id", "enable_dynamic_concurrency"}
+    tried |= {"coordinator_id", *SWITCHES}
     assert {field.name for field in dataclasses.fields(EphemeralOptions)} == tried
 
 
 def test_the_defaults_are_those_of_the_contract() -> None:
     assert dataclasses.asdict(EphemeralOptions()) == {
         "max_concurrency": os.cpu_count() or 1,
+        "max_concurrency_per_key": 1,
+        "enable_fair_scheduling": False,
+        "fair_scheduling_threshold": 10,
         "enable_dynamic_concurrency": False,
         "max_pending": 1000,
         "max_tracked_operations": 200,

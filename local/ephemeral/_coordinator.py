@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Iterator
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable
 from contextlib import AbstractAsyncContextManager
 from contextvars import Context
 from types import TracebackType
-from typing import Any, Generic, Protocol, Self, TypeVar, cast
+from typing import Any, Generic, Self, TypeVar, cast
 
 import anyio
 
@@ -27,6 +27,7 @@ from ._errors import CoordinatorNotCompletedError
 from ._history import OperationHistory
 from ._ids import next_id
 from ._intake import Intake
+from ._lanes import Line
 from ._operation_window import OperationWindow, S
 from ._operations import COMPLETED, Operation, Outcome, current, drop_tracebacks
 from ._options import EphemeralOptions
@@ -36,30 +37,6 @@ from ._statistics import CoordinatorStatistics
 from ._workers import Worker, Workers
 
 T = TypeVar("T")
-
-
-class Line(Protocol):
-    """Operations that wait: true if one may start now, as long as all that wait. A deque is one."""
-
-    def __len__(self) -> int: ...
-
-    def __iter__(self) -> Iterator[Operation]: ...
-
-    def append(self, operation: Operation, /) -> object:
-        """Put *operation* at its place."""
-        ...
-
-    def popleft(self) -> Operation:
-        """Take the operation that is to start next."""
-        ...
-
-    def remove(self, operation: Operation, /) -> object:
-        """Take *operation* out."""
-        ...
-
-    def clear(self) -> object:
-        """Take everything out."""
-        ...
 
 
 class CoordinatorBase(OperationWindow[S], Generic[T, S]):
@@ -95,7 +72,7 @@ class CoordinatorBase(OperationWindow[S], Generic[T, S]):
         self._drained = anyio.Event()
         self._life: AbstractAsyncContextManager[None] | None = None
 
-    def _make_line(self) -> Line:
+    def _make_line(self) -> Line[Operation]:
         return deque[Operation]()
 
     def _make_intake(self) -> Intake[Any]:

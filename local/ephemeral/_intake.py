@@ -9,17 +9,21 @@ import concurrent.futures
 from collections import deque
 from collections.abc import Callable, Iterable, Sized
 from contextvars import Context, copy_context
-from typing import Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import anyio
 
 from ._errors import CoordinatorCompletedError
+from ._lanes import Line
 from ._loops import Loop
 
 T = TypeVar("T")
 
+NO_ITEM: Final[Any] = object()
+"""What a producer offers who only wants to know that there is room."""
 
-class _Producer(Generic[T]):
+
+class Producer(Generic[T]):
     """Somebody who waits until there is room for one item."""
 
     __slots__ = ("context", "item", "operation_id", "tell")
@@ -67,11 +71,14 @@ class Intake(Generic[T]):
         self._bound = bound
         self._line = line
         self._admit = admit
-        self.producers: deque[_Producer[T]] = deque()
+        self.producers = self._make_line_of_producers()
         """Who waits for room; the owner calls `freed` if there is anybody."""
-        self._granted: deque[_Producer[T]] = deque()
+        self._granted: deque[Producer[T]] = deque()
         self._from_threads: set[_ThreadRequest[T]] = set()
         self.is_closed = False
+
+    def _make_line_of_producers(self) -> Line[Producer[T]]:
+        return deque[Producer[T]]()
 
     # Producers on the loop's thread
 
@@ -113,8 +120,24 @@ class Intake(Generic[T]):
         return count
 
     async def _wait_for_room(self, item: T) -> int:
+        return self._redeem(await self._take_turn(item))
+
+    async def wait_for_room(self) -> None:
+        """Wait until an item could be admitted, offering none: for whoever has to fetch it first.
+
+        Room is not kept for the caller. A cancellation point only while it waits.
+
+        Raises:
+            CoordinatorCompletedError: The intake is closed, or closes meanwhile.
+        """
+        if not self.is_closed and not self._has_room():
+            await self._take_turn(NO_ITEM)
+        if self.is_closed:
+            raise CoordinatorCompletedError(self._name)
+
+    async def _take_turn(self, item: T) -> Producer[T]:
         event = anyio.Event()
-        producer = _Producer(item, copy_context(), event.set)
+        producer = Producer(item, copy_context(), event.set)
         self.producers.append(producer)
         self.freed()
         try:
@@ -122,9 +145,9 @@ class Intake(Generic[T]):
         except BaseException:
             self._leave(producer)
             raise
-        return self._redeem(producer)
+        return producer
 
-    def _redeem(self, producer: _Producer[T]) -> int:
+    def _redeem(self, producer: Producer[T]) -> int:
         """Turn granted room into admitted items: this producer's, and of those granted before it.
 
         A loop may resume producers in another order than they were told in (trio shuffles); the line keeps theirs.
@@ -137,13 +160,17 @@ class Intake(Generic[T]):
             first.operation_id = self._admit(first.item, first.context)
         return producer.operation_id
 
-    def _leave(self, producer: _Producer[T]) -> None:
+    def _leave(self, producer: Producer[T]) -> None:
         """Forget a producer that gave up; room it was granted goes to the next."""
         if producer in self.producers:
             self.producers.remove(producer)
         elif producer in self._granted:
             self._granted.remove(producer)
+            self._give_back(producer)
             self.freed()
+
+    def _give_back(self, producer: Producer[T]) -> None:
+        """Note that *producer* will not use the room it was granted."""
 
     def _has_room(self) -> bool:
         return len(self._line) + len(self._granted) < self._bound
@@ -189,11 +216,11 @@ class Intake(Generic[T]):
             else:
                 come_in()
 
-        producer = _Producer(request.item, request.context, tell)
+        producer = Producer(request.item, request.context, tell)
         self.producers.append(producer)
         self.freed()
 
-    def _redeem_for_thread(self, producer: _Producer[T], request: _ThreadRequest[T]) -> None:
+    def _redeem_for_thread(self, producer: Producer[T], request: _ThreadRequest[T]) -> None:
         if not request.begin():  # the thread was interrupted while it waited: nothing of it may remain
             self._leave(producer)
             return
@@ -213,13 +240,17 @@ class Intake(Generic[T]):
         """Places in the line may be free: they go to the producers that have waited longest."""
         while self.producers and self._has_room():
             producer = self.producers.popleft()
-            self._granted.append(producer)
+            if producer.item is NO_ITEM:
+                self._give_back(producer)
+            else:
+                self._granted.append(producer)
             producer.tell()
 
     def close(self) -> None:
         """Take nothing more; whoever waits gets `CoordinatorCompletedError`. Idempotent."""
         self.is_closed = True
-        waiting, self.producers = self.producers, deque()
+        waiting = list(self.producers)
+        self.producers.clear()
         for producer in waiting:
             producer.tell()
 

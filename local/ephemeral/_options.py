@@ -26,6 +26,11 @@ class EphemeralOptions:
 
     Attributes:
         max_concurrency: How many operations run at once, at least 1. Default: the number of CPUs.
+        max_concurrency_per_key: How many operations of one key run at once, at least 1; keyed coordinators only.
+        enable_fair_scheduling: Whether keys take turns and each has room of its own in the line, instead of items
+            starting in order of arrival; keyed coordinators only.
+        fair_scheduling_threshold: How many items of one key may wait with fair scheduling, at least 1; a full key makes
+            ``enqueue`` wait and ``try_enqueue`` refuse for that key alone.
         enable_dynamic_concurrency: Whether `set_max_concurrency` may change that while running.
         max_pending: How many items may wait, at least 1; a full line makes ``enqueue`` wait and ``try_enqueue`` refuse.
         max_tracked_operations: How many operations the window remembers, at least 1. Only running and pinned ones
@@ -50,6 +55,9 @@ class EphemeralOptions:
     """
 
     max_concurrency: int = field(default_factory=lambda: os.cpu_count() or 1)
+    max_concurrency_per_key: int = 1
+    enable_fair_scheduling: bool = False
+    fair_scheduling_threshold: int = 10
     enable_dynamic_concurrency: bool = False
     max_pending: int = 1000
     max_tracked_operations: int = 200
@@ -64,7 +72,13 @@ class EphemeralOptions:
     on_operation_finalized: Callable[[EphemeralOperationSnapshot], object] | None = None
 
     def __post_init__(self) -> None:
-        for name in ("max_concurrency", "max_pending", "max_tracked_operations"):
+        for name in (
+            "max_concurrency",
+            "max_concurrency_per_key",
+            "fair_scheduling_threshold",
+            "max_pending",
+            "max_tracked_operations",
+        ):
             whole_number(name, getattr(self, name))
         accepted = {
             "max_operation_lifetime": seconds("max_operation_lifetime", self.max_operation_lifetime),
@@ -73,12 +87,11 @@ class EphemeralOptions:
         }
         for name, value in accepted.items():
             object.__setattr__(self, name, value)
-        instance("enable_dynamic_concurrency", self.enable_dynamic_concurrency, bool, "True or False")
+        for name in ("enable_dynamic_concurrency", "enable_fair_scheduling"):
+            instance(name, getattr(self, name), bool, "True or False")
         instance("coordinator_id", self.coordinator_id, str | None, "a name or None")
         instance("signals", self.signals, SignalSink | None, "a SignalSink or None")
-        instance(
-            "signal_constraints", self.signal_constraints, SignalConstraints | None, "a SignalConstraints or None"
-        )
+        instance("signal_constraints", self.signal_constraints, SignalConstraints | None, "a SignalConstraints or None")
         for name in ("on_signal", "on_sample", "on_operation_finalized"):
             try:
                 require_plain(name, getattr(self, name))
