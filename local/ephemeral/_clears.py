@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any
 
-from ._patterns import Pattern, compile_pattern, require_str
+from ._patterns import Pattern, compile_pattern, pattern_text, require_str
 from ._questions import Predicate
 from ._signals import check_context
 
@@ -47,8 +47,7 @@ class SignalClears(ABC):
         matches = compile_pattern(pattern)
         count = self._remove(lambda event: matches(event.signal))
         if count:
-            text = pattern if isinstance(pattern, str) else ", ".join(sorted(pattern))
-            self.raise_signal("sink.cleared.pattern", f"{text}:{count}")
+            self.raise_signal("sink.cleared.pattern", f"{pattern_text(pattern)}:{count}")
         return count
 
     def clear_matching(self, predicate: Predicate) -> int:

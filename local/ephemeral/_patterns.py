@@ -62,6 +62,11 @@ def optional_pattern(name: str, value: object) -> Pattern | None:
     return pattern
 
 
+def pattern_text(pattern: Pattern) -> str:
+    """Return *pattern* as one comma list, a collection of patterns sorted."""
+    return pattern if isinstance(pattern, str) else ", ".join(sorted(pattern))
+
+
 def require_str(what: str, value: object) -> str:
     """Return *value* if it is a ``str``.
 

@@ -15,6 +15,7 @@ from typing import Any, Final, Self, overload
 from ._checks import seconds, whole_number
 from ._clears import SignalClears
 from ._counts import CountKind
+from ._drain_requests import DrainRequests
 from ._ids import next_id
 from ._listeners import Listener, ListenerErrorHandler, Listeners, Subscription
 from ._patterns import Pattern, compile_pattern
@@ -57,7 +58,7 @@ class SinkStatistics:
     bus: Any = None
 
 
-class SignalSink(SignalQuestions, SignalClears, SharedQuestions):
+class SignalSink(SignalQuestions, SignalClears, DrainRequests, SharedQuestions):
     """A bounded window of the signals raised last.
 
     Usable bare, or as a ``with`` or ``async with`` block, whose end ends the `listen` streams. Every method may be
@@ -380,6 +381,11 @@ class SignalSink(SignalQuestions, SignalClears, SharedQuestions):
         self._pending.extend(records)
         if len(self._pending) > self._pending_limit:
             self._relieve()
+
+    def _raise_here(self, signal: str, key: str | None) -> None:
+        record: Record = (signal, 0, key, self.now(), None, None, self._origin)
+        self._store((record,))
+        self._listeners.deliver(record)
 
     def _take_origin(self, origin: str) -> None:
         self._origin = origin
