@@ -17,7 +17,7 @@ from ._ids import next_id
 from ._loops import Loop, current_loop
 from ._positions import Positions
 from ._signals import in_scope
-from .abc import SharedRecord, SignalBackend, Swap
+from .abc import ITEM_SIGNALS, SharedRecord, SignalBackend, Swap
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -78,9 +78,13 @@ class MemoryBus:
         self._tasks.cancel_scope.cancel()
         await self._tasks.__aexit__(None, None, None)
 
-    def backend(self) -> MemoryBackend:
-        """Return a backend for one sink."""
-        backend = MemoryBackend(self)
+    def backend(self, *, mirror_items: bool = False) -> MemoryBackend:
+        """Return a backend for one sink.
+
+        Args:
+            mirror_items: Whether what ladders of other sinks raise for each item enters its window.
+        """
+        backend = MemoryBackend(self, mirror_items=mirror_items)
         self._backends.append(backend)
         return backend
 
@@ -214,8 +218,9 @@ class _Kept(NamedTuple):
 class MemoryBackend(SignalBackend):
     """One sink's side of a `MemoryBus`; made by `MemoryBus.backend`."""
 
-    def __init__(self, bus: MemoryBus) -> None:
+    def __init__(self, bus: MemoryBus, *, mirror_items: bool) -> None:
         self._bus = bus
+        self._mirror_items = mirror_items
         self._origin = f"{next_id():016x}"
         self._receiver: SignalReceiver | None = None
         self._is_away = False
@@ -340,7 +345,7 @@ class MemoryBackend(SignalBackend):
         if arrival.missed:
             self._missed += arrival.missed
             self._receiver.missed(arrival.missed)
-        if not arrival.fresh_from:
+        if not arrival.fresh_from and (self._mirror_items or not record[0].startswith(ITEM_SIGNALS)):
             self._remote += 1
             shifted = record[3] - self._bus.now() + self._receiver.now()
             self._receiver.receive([(*record[:3], shifted, *record[4:6], origin)])

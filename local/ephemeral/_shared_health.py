@@ -53,7 +53,8 @@ class SharedHealthStore(HealthStore):
         self._backend = backend
         self._loop: Loop | None = None
         self._entries: dict[str, _Entry] = {}
-        self._is_alone = True
+        # None: not known yet. Whoever decided alone then would be overruled a millisecond later.
+        self._is_alone: bool | None = None
 
     def register(self, processor: str, rules: HealthRules, now: float) -> None:
         if processor in self._entries:
@@ -190,8 +191,11 @@ class SharedHealthStore(HealthStore):
             entry.undecided = decision
             return
         entry.promised = (change.after, entry.shown)
+        if self._is_alone is None:
+            entry.undecided = decision
         self._show(entry, self._localized(change.after), change.cause, is_own=False)
-        self._offer(entry, decision, change)
+        if entry.undecided is None:
+            self._offer(entry, decision, change)
 
     def _decide(self, entry: _Entry, decision: Decision) -> None:
         change = decision(entry.current, self._backend.bus_time())
@@ -221,7 +225,9 @@ class SharedHealthStore(HealthStore):
 
     def _settle_alone(self, entry: _Entry) -> None:
         decision, entry.undecided = entry.undecided, None
-        entry.promised = None
+        if entry.promised is not None:
+            # What was shown is no longer promised; shown again, and told, if it is decided here.
+            entry.shown, entry.promised = entry.promised[1], None
         if decision is not None:
             self._decide(entry, decision)
 
@@ -249,9 +255,14 @@ class SharedHealthStore(HealthStore):
             change = decision and decision(entry.row.record, self._backend.bus_time())
             if decision and change:
                 # What was decided alone goes on being shown until the fleet has taken it or decided otherwise.
-                entry.own, entry.promised = None, (change.after, entry.shown)
+                shown_before = entry.shown if entry.promised is None else entry.promised[1]
+                entry.own, entry.promised = None, (change.after, shown_before)
                 self._offer(entry, decision, change)
-            elif entry.own is not None and not self._may_differ(entry):
+                continue
+            if decision:
+                entry.promised = None  # it is so already, or no longer to be decided
+                self._refresh(entry, "reset", is_own=False)
+            if entry.own is not None and not self._may_differ(entry):
                 self._drop_own(entry, "reset")
 
     def _may_differ(self, entry: _Entry) -> bool:

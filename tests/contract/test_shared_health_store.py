@@ -59,7 +59,7 @@ def fleet(bus, until):
         async with bus.sinks(count) as sinks:
             workers = [Worker(sink.backend, rules, current_loop()) for sink in sinks]
             # The table comes on the next turn of the loop; until then each would decide alone.
-            await until(lambda: not any(worker.store._is_alone for worker in workers))
+            await until(lambda: all(worker.store._is_alone is False for worker in workers))
             yield workers
 
     return make
@@ -296,7 +296,7 @@ async def test_what_was_decided_before_the_table_was_known_holds_for_all(bus, un
         one, two = [Worker(sink.backend, rules_of(), current_loop()) for sink in sinks]
         one.store.isolate("pri1", one.loop.now())
         assert one.record.state == "isolated"
-        await until(lambda: two.record.state == "isolated")
+        await until(lambda: two.record.state == "isolated" and one.edges)
         assert one.edges == ["isolate"]
 
 
