@@ -181,7 +181,11 @@ class World:
     # What is done
 
     async def play(self, tasks: Any, what: str, *how: Any) -> None:
+        await self.act(tasks, what, *how)
+        await wait_all_blocked()
         self.step += 1
+
+    async def act(self, tasks: Any, what: str, *how: Any) -> None:
         chosen = self.atoms[how[0] % len(self.atoms)] if what in {"isolate", "reset"} else self.atoms[0]
         processor = self.processors[how[0] % len(self.processors)] if what in {"ends", "takes"} else None
         if what == "enqueue":
@@ -213,7 +217,6 @@ class World:
         elif what == "takes":
             assert processor is not None
             processor.takes = how[1]
-        await wait_all_blocked()
 
     def forget_probes(self) -> None:
         """A lease that was given back, or outdated by hand, ends without a verdict."""
