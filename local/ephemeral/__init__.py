@@ -4,6 +4,8 @@ if __name__.startswith("local."):
     # The folder is importable from a checkout's root and would load a second copy with a sink registry of its own.
     raise ImportError("the folder 'local' is no package; write `import ephemeral` (pip install ephemeral-redis)")
 
+from ._dispatcher import DispatcherStatistics as DispatcherStatistics
+from ._dispatcher import SignalDispatcher as SignalDispatcher
 from ._errors import BusUnavailableError as BusUnavailableError
 from ._errors import CoordinatorCompletedError as CoordinatorCompletedError
 from ._errors import CoordinatorNotCompletedError as CoordinatorNotCompletedError

@@ -34,7 +34,7 @@ _under_way: list[None] = []
 
 
 class Subscription:
-    """One listener's place in a sink; leaving its ``with`` block or calling `close` ends it."""
+    """A place among those who are told of signals; leaving its ``with`` block or calling `close` ends it."""
 
     def __init__(self, listeners: Listeners, number: int) -> None:
         self._listeners = listeners

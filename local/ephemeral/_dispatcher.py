@@ -1,0 +1,297 @@
+"""Handlers that wait: signals are taken where they are raised, and handled in tasks, a few at once."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import logging
+import threading
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from contextlib import AbstractAsyncContextManager
+from contextvars import ContextVar, copy_context
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Self
+
+import anyio
+import anyio.lowlevel
+
+from ._bodies import is_async_function, is_teardown, order_to_end, resume
+from ._checks import whole_number
+from ._listeners import Listeners, Subscription
+from ._loops import Loop
+from ._patterns import Pattern, compile_pattern
+from ._signals import SignalEvent
+from ._workers import Worker, Workers
+
+if TYPE_CHECKING:
+    from ._sink import SignalSink
+
+AsyncHandler = Callable[[SignalEvent], Coroutine[Any, Any, object]]
+"""Awaited with an event; what it returns is ignored."""
+
+_log: Final = logging.getLogger("ephemeral")
+_current: ContextVar[_Call] = ContextVar("ephemeral_handler_call")
+
+
+@dataclass(frozen=True, slots=True)
+class DispatcherStatistics:
+    """What a dispatcher has done and is doing, counted by calls of handlers: one for each handler a signal matches.
+
+    Attributes:
+        queued: Calls that wait.
+        active: Calls under way.
+        processed: Calls that returned.
+        failed: Calls that raised, or were cut short because the block was left by an exception.
+        dropped: Calls given up because too many waited, or because the block was left by an exception.
+    """
+
+    queued: int
+    active: int
+    processed: int
+    failed: int
+    dropped: int
+
+
+class _Call:
+    """One handler that is to be called with one event."""
+
+    __slots__ = ("event", "handler", "is_over")
+
+    def __init__(self, handler: AsyncHandler, event: SignalEvent) -> None:
+        self.handler = handler
+        self.event = event
+        self.is_over = False
+
+
+class _Flush:
+    """Somebody who waits for the calls accepted so far."""
+
+    __slots__ = ("calls", "done")
+
+    def __init__(self, calls: deque[_Call]) -> None:
+        self.calls = calls
+        self.done = anyio.Event()
+
+    def look(self) -> None:
+        # Calls end nearly in this order, so that each is looked at about once.
+        while self.calls and self.calls[0].is_over:
+            self.calls.popleft()
+        if not self.calls:
+            self.done.set()
+
+
+class SignalDispatcher:
+    """Calls async handlers with the signals of one or more sinks, so many at once, and the raiser waits for none.
+
+        async with SignalDispatcher(max_concurrency=2) as dispatcher:
+            dispatcher.register("order.*", send_mail)
+            dispatcher.attach(sink)
+
+    Each handler whose pattern a signal matches is called once; calls begin in the order of the raises. One that raises
+    is logged and counted, and stops no other. Signals may be raised from any thread, and before the block is entered:
+    they wait. Leaving the block normally detaches it and waits for what was accepted; leaving it by an exception
+    cancels. Runs on asyncio and on trio; `flush` and the block belong to its loop, all else to any thread.
+
+    Args:
+        max_concurrency: How many calls may be under way, at least 1.
+        max_queue: How many may wait, at least 1; beyond that the oldest are dropped, and counted.
+
+    Raises:
+        ValueError: A bound is no whole number of at least 1.
+    """
+
+    def __init__(self, max_concurrency: int = 4, max_queue: int = 1000) -> None:
+        self._workers = Workers(self._serve, limit=whole_number("max_concurrency", max_concurrency))
+        self._limit = whole_number("max_queue", max_queue)
+        self._handlers = Listeners(None, self._workers.now)
+        self._attached: list[Subscription] = []
+        self._loop: Loop | None = None
+        self._life: AbstractAsyncContextManager[None] | None = None
+        self._is_scheduled = self._is_closed = False
+        # Unbounded, and cut to the limit by whoever gets the lock: a raise must not wait for it.
+        self._queue: deque[_Call] = deque()
+        self._lock = threading.Lock()
+        self._active: list[_Call] = []
+        self._flushes: list[_Flush] = []
+        self._processed = self._failed = self._dropped = 0
+
+    def register(self, pattern: Pattern, handler: AsyncHandler) -> Subscription:
+        """Have *handler* called with each matching signal raised from now on.
+
+        Closing what this returns ends that; calls that wait already are still made.
+
+        Raises:
+            TypeError: *handler* is not async, or *pattern* has the wrong type.
+            ValueError: *pattern* has an empty part.
+        """
+        if not is_async_function(handler):
+            raise TypeError(f"handler must be async, not {handler!r}; plain functions: SignalSink.subscribe()")
+        return self._handlers.add(functools.partial(self._accept, handler), compile_pattern(pattern))
+
+    def attach(self, sink: SignalSink) -> Subscription:
+        """Take the signals of *sink*, those that its bus brings included, until what this returns is closed."""
+        attachment = sink.subscribe(self.dispatch)
+        self._attached.append(attachment)
+        return attachment
+
+    def dispatch(self, event: SignalEvent) -> None:
+        """Take one signal by hand. Never blocks."""
+        self._handlers.deliver(event)
+
+    async def flush(self) -> None:
+        """Wait until all that was accepted so far has been handled or dropped. Always a cancellation point.
+
+        Raises:
+            RuntimeError: Called by a handler of this dispatcher, which would wait for itself; or outside of the block
+                while something waits, which nobody would handle.
+        """
+        if _current.get(None) in self._active:
+            raise RuntimeError("flush() in a handler of the same dispatcher would wait for itself")
+        await anyio.lowlevel.checkpoint()
+        flush = _Flush(deque((*self._active, *self._queue.copy())))
+        flush.look()
+        if not flush.done.is_set() and not self._workers.is_open:
+            raise RuntimeError("flush() needs the running block: `async with dispatcher:`")
+        self._flushes.append(flush)
+        try:
+            await flush.done.wait()
+        finally:
+            self._flushes.remove(flush)
+
+    def statistics(self) -> DispatcherStatistics:
+        """Return all counters of one instant."""
+        with self._lock:
+            self._trim()
+            return DispatcherStatistics(
+                len(self._queue), len(self._active), self._processed, self._failed, self._dropped
+            )
+
+    async def __aenter__(self) -> Self:
+        if self._life is not None:
+            raise RuntimeError("a dispatcher can be opened only once; make a new one for a new block")
+        self._life = self._live()
+        await self._life.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        assert self._life is not None
+        return await self._life.__aexit__(kind, error, trace)
+
+    @contextlib.asynccontextmanager
+    async def _live(self) -> AsyncGenerator[None]:
+        try:
+            async with self._workers:
+                self._loop = self._workers.loop
+                self._look()
+                try:
+                    yield
+                finally:
+                    for attachment in self._attached:
+                        attachment.close()
+                await self.flush()
+        finally:
+            self._is_closed = True
+            self._drop_all()
+
+    def _drop_all(self) -> None:
+        with self._lock:
+            self._dropped += len(self._queue)
+            while self._queue:
+                self._queue.popleft().is_over = True
+        self._look()
+
+    # In any thread
+
+    def _accept(self, handler: AsyncHandler, event: SignalEvent) -> None:
+        if self._is_closed:
+            return
+        self._queue.append(_Call(handler, event))
+        # If the lock is taken, its holder or the next signal cuts the excess off.
+        if len(self._queue) > self._limit and self._lock.acquire(blocking=False):
+            try:
+                self._trim()
+            finally:
+                self._lock.release()
+        if self._loop is not None and not self._is_scheduled:
+            self._is_scheduled = True
+            with contextlib.suppress(RuntimeError):  # the loop is gone, and with it whoever would have handled it
+                self._loop.call_soon_threadsafe(self._look)
+
+    def _trim(self) -> None:
+        while len(self._queue) > self._limit:
+            self._queue.popleft().is_over = True
+            self._dropped += 1
+
+    # On the loop
+
+    def _look(self) -> None:
+        # First, so that what arrives from here on is scheduled again.
+        self._is_scheduled = False
+        if self._queue:
+            self._workers.wake()
+        for flush in self._flushes:
+            flush.look()
+
+    async def _serve(self, worker: Worker) -> None:  # noqa: ARG002  none of these is ever interrupted
+        workers = self._workers
+        while True:
+            if not self._queue:
+                await workers.park()
+                continue
+            if workers.latest >= workers.slice_end:
+                await workers.breathe()
+                continue
+            call = self._take()
+            try:
+                await _in_own_context(call)
+            except BaseException as error:  # a handler may raise anything
+                if is_teardown(error):
+                    raise
+                self._failed += 1
+                self._over(call)
+                self._report(call, error)
+                del call
+                await workers.after_failure(error)
+                continue
+            self._processed += 1
+            self._over(call)
+            del call  # a worker that waits must keep nothing alive
+
+    def _take(self) -> _Call:
+        with self._lock:
+            self._trim()
+            call = self._queue.popleft()
+        self._active.append(call)
+        if self._queue:
+            self._workers.wake()
+        return call
+
+    def _over(self, call: _Call) -> None:
+        call.is_over = True
+        self._active.remove(call)
+        self._workers.latest = self._workers.now()
+        for flush in self._flushes:
+            flush.look()
+
+    def _report(self, call: _Call, error: BaseException) -> None:
+        order = order_to_end(error)
+        if order is not None:
+            raise order
+        if not isinstance(error, self._workers.cancelled_class):
+            _log.error("handler %r raised on signal %r", call.handler, call.event.signal, exc_info=error)
+
+
+async def _in_own_context(call: _Call) -> None:
+    """Call a handler in a context of its own: the next one, in the same task, must not see what it sets."""
+    context = copy_context()
+    context.run(_current.set, call)
+    coroutine = context.run(call.handler, call.event)
+    try:
+        waiting_for = context.run(coroutine.send, None)
+    except StopIteration:
+        return
+    await resume(context, coroutine, waiting_for)
