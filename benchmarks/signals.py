@@ -9,36 +9,17 @@ together in wall time. Exits with 1 only if a result is wrong, never for being s
 
 from __future__ import annotations
 
-import argparse
-import statistics
-import sys
 import threading
 import time
 from collections import deque
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+
+import measuring
 
 from ephemeral import SignalSink
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 NAME = "processing.failed:pri1:widget-42"
 SCOPE = "processing.failed:pri1"
-
-
-@dataclass(frozen=True)
-class Row:
-    """One measured figure over all rounds; *goal* is what it should stay on the right side of."""
-
-    what: str
-    unit: str
-    values: list[float]
-    goal: str
-
-    def __str__(self) -> str:
-        low, middle, high = min(self.values), statistics.median(self.values), max(self.values)
-        return f"{self.what:<58} {middle:7.2f} {self.unit:<2} ({low:.2f} to {high:.2f})  goal {self.goal}"
 
 
 def bare(count: int) -> float:
@@ -68,8 +49,8 @@ def raising(count: int, *, listeners: int = 0, threads: int = 0) -> float:
 
     seconds = _together(threads, work) if threads else _timed(work)
     counted = sink.statistics()
-    check(counted.raised == count, f"{counted.raised} of {count} signals were recorded")
-    check(counted.live == min(count, sink.max_capacity), f"{counted.live} signals are live")
+    measuring.check(counted.raised == count, f"{counted.raised} of {count} signals were recorded")
+    measuring.check(counted.live == min(count, sink.max_capacity), f"{counted.live} signals are live")
     return seconds / count
 
 
@@ -91,7 +72,7 @@ def counting(count: int, *, fresh: bool) -> float:
     sink = SignalSink(max_capacity=5000)
     for number in range(5000):
         sink.raise_signal(f"processing.failed:pri{number % 2}:w{number}")
-    check(sink.count_recent_in_scope(SCOPE, within=10) == 2500, "the scope holds 2500 signals")
+    measuring.check(sink.count_recent_in_scope(SCOPE, within=10) == 2500, "the scope holds 2500 signals")
 
     def ask() -> None:
         for _ in range(count):
@@ -105,7 +86,7 @@ def counting(count: int, *, fresh: bool) -> float:
     return _timed(raise_and_ask if fresh else ask) / count
 
 
-def measure(*, quick: bool) -> list[Row]:
+def measure(quick: bool) -> list[measuring.Row]:
     """Run all cases, interleaved, and return a row for each."""
     count, rounds = (5_000, 11) if quick else (20_000, 51)
     ratios: dict[str, list[float]] = {"none": [], "one": [], "threads": [], "count": [], "fresh": []}
@@ -118,18 +99,12 @@ def measure(*, quick: bool) -> list[Row]:
         ratios["count"].append(counting(count // 20, fresh=False) * 1e6)
         ratios["fresh"].append(counting(count // 20, fresh=True) * 1e6)
     return [
-        Row("raise_signal, no listener / bare append", "x", ratios["none"], "<= 2.75"),
-        Row("raise_signal, one listener / bare append", "x", ratios["one"], "<= 5.5"),
-        Row("rate of 4 threads / rate of 1, one sink", "x", ratios["threads"], ">= 0.8"),
-        Row("repeated scope count over 5 000 signals", "µs", ratios["count"], "<= 3"),
-        Row("raise and scope count over 5 000 signals", "µs", ratios["fresh"], "-"),
+        measuring.Row("raise_signal, no listener / bare append", "x", ratios["none"], "<= 2.75"),
+        measuring.Row("raise_signal, one listener / bare append", "x", ratios["one"], "<= 5.5"),
+        measuring.Row("rate of 4 threads / rate of 1, one sink", "x", ratios["threads"], ">= 0.8"),
+        measuring.Row("repeated scope count over 5 000 signals", "µs", ratios["count"], "<= 3"),
+        measuring.Row("raise and scope count over 5 000 signals", "µs", ratios["fresh"], "-"),
     ]
-
-
-def check(is_right: bool, what: str) -> None:
-    """Stop with exit code 1 if a result is wrong: a fast wrong answer is no measurement."""
-    if not is_right:
-        sys.exit(f"wrong result: {what}")
 
 
 def _ignore(event: object) -> None:
@@ -142,12 +117,5 @@ def _timed(work: Callable[[], object]) -> float:
     return time.thread_time() - begin
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="fewer and shorter rounds")
-    for row in measure(quick=parser.parse_args().quick):
-        print(row)
-
-
 if __name__ == "__main__":
-    main()
+    measuring.main(__doc__, measure)
