@@ -16,6 +16,8 @@ from ephemeral import (
     NoHealthyProcessorError,
     OperationCancelledError,
     ProcessingFailedError,
+    UnknownCoordinatorError,
+    UnknownOperationError,
     _errors,
 )
 from ephemeral._bodies import RanOutOfTimeError, StillRunningError
@@ -24,6 +26,8 @@ ERRORS = [
     pytest.param(CoordinatorCompletedError("thumbnails"), "enqueue before complete()", id="completed"),
     pytest.param(CoordinatorNotCompletedError("thumbnails"), "call complete() before drain()", id="not completed"),
     pytest.param(OperationCancelledError(17), "enqueue its item again", id="cancelled"),
+    pytest.param(UnknownOperationError(17), "pin() it", id="unknown operation"),
+    pytest.param(UnknownCoordinatorError("mail", ("orders", "sms")), "'orders', 'sms'", id="unknown coordinator"),
     pytest.param(NoHealthyProcessorError("eu", 1.5), "1970-01-01T00:00:01.500", id="nobody healthy"),
     pytest.param(NoHealthyProcessorError("eu", None), "reset_health()", id="nobody to be probed"),
     pytest.param(ProcessingFailedError("pri1", "widget-1"), "raise an error there", id="said False"),

@@ -13,6 +13,8 @@ from ._errors import EphemeralError as EphemeralError
 from ._errors import NoHealthyProcessorError as NoHealthyProcessorError
 from ._errors import OperationCancelledError as OperationCancelledError
 from ._errors import ProcessingFailedError as ProcessingFailedError
+from ._errors import UnknownCoordinatorError as UnknownCoordinatorError
+from ._errors import UnknownOperationError as UnknownOperationError
 from ._health import HealthOptions as HealthOptions
 from ._ids import next_id as next_id
 from ._keyed import EphemeralKeyedWorkCoordinator as EphemeralKeyedWorkCoordinator
@@ -28,6 +30,8 @@ from ._priority_processor import PriorityProcessorAtom as PriorityProcessorAtom
 from ._propagation import SignalBlockReason as SignalBlockReason
 from ._propagation import SignalConstraints as SignalConstraints
 from ._questions import OperationSignalSummary as OperationSignalSummary
+from ._results import EphemeralOperationResultSnapshot as EphemeralOperationResultSnapshot
+from ._results import EphemeralResultCoordinator as EphemeralResultCoordinator
 from ._signals import SignalEvent as SignalEvent
 from ._signals import SignalPropagation as SignalPropagation
 from ._sink import SignalSink as SignalSink

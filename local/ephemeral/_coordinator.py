@@ -52,7 +52,8 @@ class CoordinatorBase(OperationWindow[S], Generic[T, S]):
         self._name = f"{type(self).__name__}{f' {options.coordinator_id!r}' if options.coordinator_id else ''}"
         self._body_takes_operation = takes_operation(body)
         self._can_interrupt = is_async_function(body)
-        self._run = as_coroutine_function(body, optional_seconds("operation_timeout", options.operation_timeout))
+        timeout = optional_seconds("operation_timeout", options.operation_timeout)
+        self._run: Callable[..., Coroutine[Any, Any, Any]] = as_coroutine_function(body, timeout)
         self._sink = options.signals
         self._line = self._make_line()
         self._intake = self._make_intake()

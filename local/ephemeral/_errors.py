@@ -57,6 +57,42 @@ class OperationCancelledError(EphemeralError):
         return f"operation {self.operation_id} was cancelled or skipped and has no result; enqueue its item again"
 
 
+class UnknownOperationError(EphemeralError):
+    """The result of an operation was asked for that is neither waiting, nor running, nor in the window.
+
+    Attributes:
+        operation_id: What was asked for.
+    """
+
+    def __init__(self, operation_id: int) -> None:
+        super().__init__(operation_id)
+        self.operation_id = operation_id
+
+    def __str__(self) -> str:
+        return (
+            f"operation {self.operation_id} is not known here, or is forgotten; wait for it before it leaves the"
+            " window, pin() it, or give max_tracked_operations and max_operation_lifetime more room"
+        )
+
+
+class UnknownCoordinatorError(EphemeralError):
+    """A factory was asked for a coordinator that was never added to it.
+
+    Attributes:
+        name: What was asked for.
+        known: The names that were added, sorted.
+    """
+
+    def __init__(self, name: str, known: tuple[str, ...]) -> None:
+        super().__init__(name, known)
+        self.name = name
+        self.known = known
+
+    def __str__(self) -> str:
+        known = ", ".join(map(repr, self.known)) or "none"
+        return f"there is no coordinator {self.name!r}; added so far: {known}; add it before it is asked for"
+
+
 class NoHealthyProcessorError(EphemeralError):
     """A ``call`` found every rung of its group out of service.
 

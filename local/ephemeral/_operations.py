@@ -266,7 +266,7 @@ def trace_text(error: BaseException) -> str:
 
     As Python prints them, *error* comes last.
     """
-    return "\n\n".join(reversed([_trace_of(one) for one in _with_what_led_to(error)]))
+    return "\n\n".join(reversed([_trace_of(one) for one in with_what_led_to(error)]))
 
 
 def _trace_of(error: BaseException) -> str:
@@ -280,13 +280,13 @@ def _trace_of(error: BaseException) -> str:
 
 def drop_tracebacks(error: BaseException) -> None:
     """Clear the tracebacks of *error*, of its causes and of its members: their frames keep items alive."""
-    for one in _with_what_led_to(error):
+    for one in with_what_led_to(error):
         one.with_traceback(None)  # an assignment would fail where an exception is a frozen dataclass
         if isinstance(one, AttributeError):
             BaseException.__setattr__(one, "obj", None)  # Python keeps the object that lacks the attribute
 
 
-def _with_what_led_to(error: BaseException) -> list[BaseException]:
+def with_what_led_to(error: BaseException) -> list[BaseException]:
     """Return *error*, its causes and contexts, and the members of groups, each once."""
     found: dict[int, BaseException] = {}
     left: list[BaseException | None] = [error]
