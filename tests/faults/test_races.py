@@ -1,0 +1,89 @@
+"""Processes that race to trip and to probe, one that dies with the lease, one whose clock is an hour off."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from ephemeral import HealthOptions, SignalSink
+from ephemeral._health import HealthRules
+from ephemeral._loops import current_loop
+from ephemeral._shared_health import SharedHealthStore
+from ephemeral_redis import RedisSignalBackend
+
+pytestmark = [pytest.mark.real_time, pytest.mark.server]
+
+RACER = Path(__file__).with_name("racer.py")
+WORKERS, ROUNDS = 8, 200
+
+
+@contextlib.contextmanager
+def racers(url, namespace, count, rounds, **environment):
+    processes = [
+        subprocess.Popen([sys.executable, str(RACER), url, namespace, str(rounds)], env={**os.environ, **environment})
+        for _ in range(count)
+    ]
+    try:
+        yield processes
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
+def test_eight_processes_trip_probe_and_restore_once_each_time(server, until):
+    with (
+        SignalSink(100_000, backend=RedisSignalBackend.from_url(server.url, namespace="race")) as sink,
+        racers(server.url, "race", WORKERS, ROUNDS) as processes,
+    ):
+        until(lambda: len(sink.sense("ready")) == WORKERS, 30)
+        sink.raise_signal("go")
+        for process in processes:
+            assert process.wait(60) == 0
+        until(lambda: len(sink.sense("edge.up")) >= ROUNDS)
+        expected = Counter(f"p{number}" for number in range(ROUNDS))
+        for name in ("edge.down", "lease", "edge.up"):
+            assert Counter(event.key for event in sink.sense(name)) == expected, name
+
+
+async def test_a_prober_that_is_killed_holds_up_nobody(server):
+    rules = HealthRules.of(HealthOptions(slow_after=0.001), failure_threshold=3, probe_interval=0.01, timeout=30.0)
+    async with SignalSink(backend=RedisSignalBackend.from_url(server.url, namespace="dead")) as sink:
+        store, now = SharedHealthStore(sink.backend), current_loop().now
+        with racers(server.url, "dead", 1, "hold") as (prober,):
+            async with sink.listen("ready, held") as events:
+                await anext(events)
+                sink.raise_signal("go")
+                store.register("pri1", rules, now())
+                for _ in range(3):
+                    store.failed("pri1", 0, now())
+                await anext(events)
+            prober.kill()
+        import anyio
+
+        assert await store.acquire("pri1", now()) is None
+        # Its own rules said 30 s and a margin of 2: shortened here, where nobody waits for them.
+        record = store.record("pri1")
+        assert record.lease.until - now() == pytest.approx(32.0, abs=2.0)
+        assert record.lease.owner != sink.origin
+        assert record.state_at(record.lease.until) == "down"
+        del anyio
+
+
+async def test_a_worker_whose_clock_is_an_hour_off_is_dated_right_and_trips_like_the_others(server):
+    async with SignalSink(backend=RedisSignalBackend.from_url(server.url, namespace="clock")) as sink:
+        with racers(server.url, "clock", 1, 3, CLOCK_OFF="3600") as (racer,):
+            async with sink.listen("ready, edge.up") as events:
+                ready = await anext(events)
+                sink.raise_signal("go")
+                for _ in range(3):
+                    await anext(events)
+            assert racer.wait(30) == 0
+        assert abs(sink.now() - ready.timestamp) < 30
+        assert await sink.shared_count("edge.down", within=30) == 3
