@@ -12,7 +12,7 @@ from ephemeral_redis.demo.board import Board, Rung
 from ephemeral_redis.demo.ledger import Attempt
 from ephemeral_redis.demo.timeline import Entry
 from ephemeral_redis.demo.verdict import judge
-from ephemeral_redis.demo.view import LineView, LiveView, printable, render_board, render_verdict
+from ephemeral_redis.demo.view import DEMO, LineView, LiveView, printable, render_board, render_verdict
 
 HOSTILE = "[bold red]x[/] \x1b[2J\x1b]0;owned\x07 \r\n" + "w" * 200
 
@@ -90,15 +90,15 @@ BAD = judge(["w1", HOSTILE], {"w1"}, [Attempt("w1", HOSTILE, 1.0, is_repeat=Fals
 
 
 def test_the_verdict_says_plainly_what_holds_and_what_does_not() -> None:
-    assert "NOTHING LOST: all 1 widgets are done" in "\n".join(drawn(render_verdict(GOOD), 80))
-    text = "\n".join(drawn(render_verdict(BAD), 80))
+    assert "NOTHING LOST: all 1 widgets are done" in "\n".join(drawn(render_verdict(GOOD, DEMO), 80))
+    text = "\n".join(drawn(render_verdict(BAD, DEMO), 80))
     assert "DID NOT HOLD" in text
     assert "\x1b" not in text
 
 
 def test_lines_are_plain_and_dated() -> None:
     stream = io.StringIO()
-    view = LineView(stream)
+    view = LineView(stream, DEMO)
     view.entry(Entry("service.killed:primary", 100.0, "SIGKILL, pid 7"), 2.5)
     view.entry(Entry(HOSTILE, 100.0), 2.5)
     view.board(board())
@@ -111,7 +111,7 @@ def test_lines_are_plain_and_dated() -> None:
 
 def test_the_live_board_gives_the_terminal_back() -> None:
     console = Console(file=io.StringIO(), width=80, height=24, force_terminal=True)
-    with LiveView(console) as view:
+    with LiveView(console, DEMO) as view:
         view.entry(Entry("service.killed:primary", 1.0), 1.0)
         view.board(board())
     text = console.file.getvalue()

@@ -55,9 +55,13 @@ def common(
 @app.command()
 def demo(
     *,
-    items: Annotated[int, typer.Option(help="How many widgets to send.")] = 300,
+    items: Annotated[int, typer.Option(help="How many widgets to send; with --workers at least.")] = 300,
     rate: Annotated[float, typer.Option(help="Widgets a second.")] = 40.0,
     seed: Annotated[int, typer.Option(help="Of the services' latencies.")] = 1,
+    workers: Annotated[int | None, typer.Option(help="Worker processes that share one health.")] = None,
+    redis: Annotated[
+        str | None, typer.Option(help="With --workers: a server to share by, left alive.", metavar="URL")
+    ] = None,
     no_live: Annotated[bool, typer.Option("--no-live", help="Plain lines, even in a terminal.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout; progress on stderr.")] = False,
 ) -> int:
@@ -65,12 +69,21 @@ def demo(
 
     Starts two HTTP services, sends widgets through a ladder over them, kills the first service with SIGKILL a third of
     the way in and starts it again later. The verdict comes from the services' own ledger; exit code 1 if it is bad.
+
+    With `--workers` as many processes do the work and share one health through a server, which is found or embedded
+    unless `--redis` names one. The first service is killed twice, one worker while it probes, and the server itself.
     """
     if (problem := missing_extra("demo")) is not None:
         return complain(problem)
-    from .demo import run_demo  # noqa: PLC0415 - it imports what the line above has looked for
+    from .demo import run_demo, run_fleet  # noqa: PLC0415 - it imports what the line above has looked for
 
     try:
+        if workers is not None:
+            return run_fleet(
+                workers=workers, redis=redis, items=items, rate=rate, seed=seed, is_live=not no_live, as_json=as_json
+            )
+        if redis is not None:
+            return complain("--redis is for a fleet: give --workers too")
         return run_demo(items=items, rate=rate, seed=seed, is_live=not no_live, as_json=as_json)
     except ValueError as mistake:
         return complain(str(mistake))

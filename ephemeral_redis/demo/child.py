@@ -40,8 +40,8 @@ def listen(host: str, port: int) -> socket.socket:
     """
     # SO_REUSEADDR (set by create_server on POSIX): connections of a killed predecessor must not keep its port.
     listener = socket.create_server((host, port), backlog=128)
-    # Inherited by what it accepts. asyncio sets it only on sockets that name their protocol, which these do not; without
-    # it a reply of two writes waits 40 ms for the client's delayed acknowledgement.
+    # Inherited by what it accepts. asyncio sets it only on sockets that name their protocol, which these do not;
+    # without it the second write of a reply waits 40 ms for the client's delayed acknowledgement.
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return listener
 

@@ -19,8 +19,9 @@ from .traffic import open_traffic
 from .verdict import Verdict, judge
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import AsyncGenerator, Callable
 
+    from .board import Board
     from .scenario import Scenario
     from .traffic import Traffic
     from .view import View
@@ -34,7 +35,7 @@ SETTLE_TIMEOUT = 30.0
 """Seconds that the end of the work and the return of the primary may take, after the last widget was sent."""
 
 
-async def play(scenario: Scenario, view: View) -> Verdict:
+async def play(scenario: Scenario, view: View[Board, Verdict]) -> Verdict:
     """Run *scenario* and judge it.
 
     A cancellation point throughout; cancelled or not, it leaves no process and no file behind.
@@ -58,7 +59,7 @@ async def play(scenario: Scenario, view: View) -> Verdict:
             await _start(primary, backup, history)
             async with (
                 open_traffic(primary.url, backup.url, history) as traffic,
-                _drawing(scenario, traffic, view, started_at),
+                drawing(lambda: view.board(traffic.board(elapsed=time.monotonic() - started_at, items=scenario.items))),
             ):
                 await _send_all(scenario, traffic, primary, history)
                 await _settle(traffic, history)
@@ -113,11 +114,8 @@ async def _settle(traffic: Traffic, history: Timeline) -> None:
 
 
 @asynccontextmanager
-async def _drawing(scenario: Scenario, traffic: Traffic, view: View, started_at: float) -> AsyncGenerator[None]:
-    """Show a board every ``FRAME`` seconds while the block runs, and one at its end."""
-
-    def draw() -> None:
-        view.board(traffic.board(elapsed=time.monotonic() - started_at, items=scenario.items))
+async def drawing(draw: Callable[[], None]) -> AsyncGenerator[None]:
+    """Call *draw* every ``FRAME`` seconds while the block runs, and once at its end."""
 
     async def keep_drawing() -> None:
         while True:

@@ -53,7 +53,7 @@ class Verdict:
             (self.doubled, "{} of the widgets took effect more than once: {}"),
             (self.unknown, "{} widgets were done that nobody sent: {}"),
         ]
-        sentences = [text.format(len(widgets), _some(widgets)) for widgets, text in found if widgets]
+        sentences = [text.format(len(widgets), some(widgets)) for widgets, text in found if widgets]
         if not self.is_primary_back:
             sentences.append("the primary was started again, but the ladder did not take it back")
         return tuple(sentences)
@@ -115,5 +115,6 @@ def _between(start: float | None, end: float | None) -> float | None:
     return None if start is None or end is None else end - start
 
 
-def _some(widgets: Sequence[str], limit: int = 5) -> str:
-    return ", ".join(widgets[:limit]) + (" …" if len(widgets) > limit else "")
+def some(names: Sequence[str], limit: int = 5) -> str:
+    """Return the first of *names*, for a sentence."""
+    return ", ".join(names[:limit]) + (" …" if len(names) > limit else "")

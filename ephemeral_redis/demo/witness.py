@@ -42,6 +42,11 @@ class Witness(HealthWatcher):
         if sink.backend is not None:
             sink.backend.watch(self)
 
+    def end(self, sink: SignalSink) -> None:
+        """Hear nothing more of the bus: a worker that leaves it has not lost it."""
+        if sink.backend is not None:
+            sink.backend.unwatch(self)
+
     def watch_probe(self, processor: str, probe: Probe) -> Probe:
         """Return *probe* with a line before and after each run; a run without a line after it was cut short."""
 

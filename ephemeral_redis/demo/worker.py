@@ -110,6 +110,7 @@ async def run_worker(options: WorkerOptions) -> int:
                         async for _ in signals:
                             break
                         server.should_exit = True
+            witness.end(sink)
             left = primary.statistics().total_undelivered
         journal.write("left")
     return left
