@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import time
 from contextvars import Context
 from typing import Any
 
 import anyio
+import anyio.lowlevel
+import anyio.to_thread
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ephemeral import CoordinatorCompletedError
 from ephemeral._intake import Intake
+from ephemeral._loops import Loop
 from ephemeral.testing import wait_all_blocked
 
 
@@ -125,6 +129,28 @@ async def test_closing_tells_all_who_wait_and_all_who_were_told_to_come_in() -> 
     assert sorted(refused) == [0, 1, 2]
     assert line.items == []
     assert line.intake.try_enqueue("late") is None
+
+
+@pytest.mark.real_time
+async def test_a_thread_whose_call_the_loop_never_gets_to_is_told_at_the_end() -> None:
+    def enqueue() -> None:
+        try:
+            line.intake.enqueue_threadsafe("late", stopping)
+        except CoordinatorCompletedError:
+            told.append("completed")
+
+    line = Line(1)
+    told: list[str] = []
+    calls: list[Any] = []
+    stopping = Loop(time.monotonic, calls.append, 0)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(anyio.to_thread.run_sync, enqueue)
+        while not calls:
+            await anyio.lowlevel.checkpoint()
+        line.intake.end()
+    assert told == ["completed"]
+    calls[0]()
+    assert line.items == []
 
 
 @settings(max_examples=40)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any
@@ -20,6 +21,7 @@ from ephemeral import (
     Operation,
     current_operation,
 )
+from ephemeral._loops import Loop
 
 from .work_kit import Work, settle, totals, working
 
@@ -154,6 +156,7 @@ async def test_a_thread_out_of_time_has_failed_at_once_and_keeps_its_slot(is_can
         assert (held.started, work.pending_count) == (1, 1)
         failed_at = anyio.current_time()
         await until(lambda: anyio.current_time() > failed_at + 0.2)
+        work._workers.slice_end = failed_at + 1000  # so that no new slice reads the clock for the next item
         held.let_go()
         await until(lambda: work.total_completed == 1)
         # It started when the slot was free, not when the last one was told to have failed.
@@ -328,6 +331,19 @@ async def test_the_loops_own_thread_and_a_coordinator_not_started_are_refused() 
             work.enqueue_threadsafe(1)
         assert isinstance(await anyio.to_thread.run_sync(work.enqueue_threadsafe, 1), int)
     assert totals(work) == (1, 0, 0)
+
+
+async def test_a_thread_whose_call_the_loop_never_gets_to_is_told_as_the_block_is_left() -> None:
+    async def body(item: int) -> None: ...
+
+    calls: list[Any] = []
+    refused: list[int] = []
+    async with anyio.create_task_group() as tasks, working(body) as work:
+        work._workers.loop = Loop(time.monotonic, calls.append, 0)
+        tasks.start_soon(anyio.to_thread.run_sync, produce, work, [1], refused)
+        await until(lambda: bool(calls))
+    assert refused == [1]
+    assert totals(work) == (0, 0, 0)
 
 
 async def test_a_thread_brings_its_context_along() -> None:
