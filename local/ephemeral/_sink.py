@@ -6,7 +6,7 @@ import contextlib
 import os
 import time
 import weakref
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Container, Generator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from types import TracebackType
@@ -19,8 +19,8 @@ from ._drain_requests import DrainRequests
 from ._ids import next_id
 from ._listeners import Listener, ListenerErrorHandler, Listeners, Subscription
 from ._patterns import Pattern, compile_pattern
-from ._questions import Predicate, SignalQuestions, lower_bound
-from ._signals import SignalEvent, check_context, known_names, validate_name
+from ._questions import SignalQuestions, lower_bound
+from ._signals import Predicate, SignalEvent, check_context, known_names, validate_name
 from ._sink_bus import SharedQuestions, SinkBus
 from ._streams import SignalStream, wait_for_signal
 from ._turn import Turn
@@ -40,7 +40,7 @@ class SinkStatistics:
         live: Signals in the window now.
         cleared: Signals taken out by a clear.
         forgotten: Signals that left by age or capacity.
-        listeners: Open subscriptions, `SignalSink.listen` blocks included.
+        listeners: Open subscriptions, `SignalSink.listen` blocks and coordinators that react to signals included.
         listener_errors: How often a listener raised.
         deliveries_cut: How often listeners were not called, because raises had nested 64 deep.
         undelivered: Signals of other sinks whose listeners were not called, because their loop was too far behind.
@@ -93,6 +93,7 @@ class SignalSink(SignalQuestions, SignalClears, DrainRequests, SharedQuestions):
         "_origin",
         "_pending",
         "_pending_limit",
+        "_plain_names",
         "_turn",
         "_window",
     )
@@ -118,6 +119,8 @@ class SignalSink(SignalQuestions, SignalClears, DrainRequests, SharedQuestions):
         self._listeners = Listeners(on_listener_error, self.now)
         self._is_open = False
         self._bus: SinkBus | None = None
+        # Names that need no check and go nowhere else; none with a bus, which then costs a sink without one nothing.
+        self._plain_names: Container[str | SignalEvent] = known_names
         self._renew_origin()
         if backend is not None:
             self._join(backend)
@@ -158,22 +161,17 @@ class SignalSink(SignalQuestions, SignalClears, DrainRequests, SharedQuestions):
                 range, or *key* or *payload* is too large or too deep for the bus.
         """
         try:
-            is_known = signal in known_names
+            is_plain = signal in self._plain_names
         except TypeError:  # neither a str nor an event: those have a hash
-            is_known = False
-        if not is_known:
-            if isinstance(signal, SignalEvent):
-                self._raise_event(signal, key, operation_id, payload)
-                return
-            validate_name(signal)
-        if key is not None or operation_id != 0:
-            check_context(key, operation_id)
-        clock = self._clock
-        record: Record = (signal, operation_id, key, clock() + self._offset, payload, None, self._origin)  # type: ignore[assignment]  # an event has left above
-        bus = self._bus
-        if bus is not None:
-            bus.publish(record if key is None and payload is None else bus.portable(record))
-        # As in _raise_event, written out: one call more would cost a sixth of the raise.
+            is_plain = False
+        record: Record
+        if is_plain:
+            if key is not None or operation_id != 0:
+                check_context(key, operation_id)
+            clock = self._clock
+            record = (signal, operation_id, key, clock() + self._offset, payload, None, self._origin)  # type: ignore[assignment]  # an event is no plain name
+        else:
+            record = self._checked(signal, key, operation_id, payload)
         pending = self._pending
         pending.append(record)
         if len(pending) > self._pending_limit:
@@ -181,18 +179,21 @@ class SignalSink(SignalQuestions, SignalClears, DrainRequests, SharedQuestions):
         if self._listeners.current:
             self._listeners.deliver(record)
 
-    def _raise_event(self, event: SignalEvent, key: object, operation_id: object, payload: object) -> None:
-        if key is not None or operation_id != 0 or payload is not None:
-            raise TypeError("an event has its own key, operation_id and payload; pass the event alone")
-        # Checked again: whoever changed a copy with _replace() went around the checks.
-        event = SignalEvent(*event[:6], event.origin or self._origin)
+    def _checked(self, signal: str | SignalEvent, key: str | None, operation_id: int, payload: Any) -> Record:
+        """Check all that a raise was given, make its record, and send that on if there is a bus."""
+        record: Record
+        if isinstance(signal, SignalEvent):
+            if key is not None or operation_id != 0 or payload is not None:
+                raise TypeError("an event has its own key, operation_id and payload; pass the event alone")
+            # Checked again: whoever changed a copy with _replace() went around the checks.
+            record = SignalEvent(*signal[:6], signal.origin or self._origin)
+        else:
+            validate_name(signal)
+            check_context(key, operation_id)
+            record = (signal, operation_id, key, self.now(), payload, None, self._origin)
         if self._bus is not None:
-            self._bus.publish(self._bus.portable(event))
-        self._pending.append(event)
-        if len(self._pending) > self._pending_limit:
-            self._relieve()
-        if self._listeners.current:
-            self._listeners.deliver(event)
+            self._bus.publish(self._bus.portable(record))
+        return record
 
     # Listening
 
@@ -213,6 +214,16 @@ class SignalSink(SignalQuestions, SignalClears, DrainRequests, SharedQuestions):
             ValueError: *pattern* has an empty part.
         """
         return self._listeners.add(listener, None if pattern is None else compile_pattern(pattern))
+
+    def watch(
+        self, listener: Listener, pattern: Pattern, *, on_removed: Callable[[Predicate | None], None]
+    ) -> Subscription:
+        """Subscribe *listener* as `subscribe` does, and have *on_removed* called when signals are taken back.
+
+        That is told in the thread of whoever clears, after the window has let go of them: which events are meant, those
+        that had left by capacity included; None: all. It must not raise. For coordinators.
+        """
+        return self._listeners.add(listener, compile_pattern(pattern), on_removed=on_removed)
 
     def listen(self, pattern: Pattern | None = None, buffer: int = 1000) -> SignalStream:
         """Return a stream of the signals raised while its block is open.
@@ -307,12 +318,15 @@ class SignalSink(SignalQuestions, SignalClears, DrainRequests, SharedQuestions):
         capacity = None if max_capacity is None else whole_number("max_capacity", max_capacity)
         age = None if max_age is None else seconds("max_age", max_age)
         now = self.now()
+        lowest = now - min(self.max_age, self.max_age if age is None else age)
         with self._turn:
             self._settle(now)  # by the bounds under which they arrived
             self._window.max_capacity = self._window.max_capacity if capacity is None else capacity
             self._window.max_age = self._window.max_age if age is None else age
             self._pending_limit = max(_MIN_PENDING, self._window.max_capacity)
             self._settle(now)
+        # What was too old by either age is gone for good; what only capacity pushed out is not.
+        self._listeners.tell_removed(lambda event: event.timestamp < lowest)
 
     def __enter__(self) -> Self:
         self._begin()
@@ -368,6 +382,7 @@ class SignalSink(SignalQuestions, SignalClears, DrainRequests, SharedQuestions):
             raise
 
     def _join(self, backend: SignalBackend) -> None:
+        self._plain_names = ()
         self._bus = SinkBus(
             backend,
             now=self.now,
@@ -432,7 +447,9 @@ class SignalSink(SignalQuestions, SignalClears, DrainRequests, SharedQuestions):
         # Held until the end: an id() stays theirs as long as they live.
         doomed = self._events() if which is None else list(filter(which, self._events()))
         with self._turn:
-            return self._window.remove(set(map(id, doomed))) if doomed else 0
+            count = self._window.remove(set(map(id, doomed))) if doomed else 0
+        self._listeners.tell_removed(which)
+        return count
 
     def _renew_origin(self) -> None:
         self._origin = f"{next_id():016x}"
