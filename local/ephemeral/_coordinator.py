@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Coroutine, Iterable
 from contextlib import AbstractAsyncContextManager
 from contextvars import Context
 from types import TracebackType
@@ -33,6 +33,7 @@ from ._operations import COMPLETED, Operation, Outcome, current, drop_tracebacks
 from ._options import EphemeralOptions
 from ._propagation import SignalConstraints, propagation_of
 from ._signals import SignalEvent, SignalPropagation, validate_name
+from ._sources import Feed
 from ._statistics import CoordinatorStatistics
 from ._workers import Worker, Workers
 
@@ -71,6 +72,7 @@ class CoordinatorBase(OperationWindow[S], Generic[T, S]):
         self._is_paused = self._is_draining = False
         self._wall_offset = 0.0
         self._drained = anyio.Event()
+        self._feed: Feed[T] | None = None
         self._life: AbstractAsyncContextManager[None] | None = None
 
     def _make_line(self) -> Line[Operation]:
@@ -78,6 +80,10 @@ class CoordinatorBase(OperationWindow[S], Generic[T, S]):
 
     def _make_intake(self) -> Intake[Any]:
         return Intake(self._name, self._options.max_pending, self._line, self._admit)
+
+    def _fed_by(self, source: AsyncIterable[T]) -> Self:
+        self._feed = Feed(source)
+        return self
 
     def __repr__(self) -> str:
         state = "drained" if self.is_drained else "completed" if self.is_completed else "open"
@@ -110,28 +116,49 @@ class CoordinatorBase(OperationWindow[S], Generic[T, S]):
             async with self._workers:
                 self._wall_offset = (self._sink.now() if self._sink else time.time()) - self._workers.now()
                 self._workers.wake()
+                if self._feed is not None:
+                    self._feed.is_running = True
+                    self._workers.spawn(self._take_from_source, "ephemeral source")
                 try:
                     yield
-                    self.complete()
+                    if self._feed is None:  # else the end of the source completes it
+                        self.complete()
                     await self.drain(optional_seconds("drain_timeout", self._options.drain_timeout, zero=True))
                 finally:
                     self.cancel()
+            self._raise_source_error()
         finally:
             self._intake.end()
+            if self._feed is not None:
+                self._feed.log_error()
+
+    async def _take_from_source(self) -> None:
+        assert self._feed is not None
+        await self._feed.run(self._workers, self._intake, self.enqueue, self.complete)
+
+    def _raise_source_error(self) -> None:
+        if self._feed is not None:
+            self._feed.raise_error()
 
     def complete(self) -> None:
-        """Take no more items; those accepted still run. Idempotent; callable in a plain loop callback."""
+        """Take no more items; those accepted still run. Idempotent; callable in a plain loop callback.
+
+        A source of items is closed: an item that it is just about to give is lost.
+        """
         self._close()
         self._note_drained()
 
     def _close(self) -> None:
         self._intake.close()
+        if self._feed is not None:
+            self._feed.stop()
         self._heeds_ends = True
 
     async def drain(self, timeout: float | None = None) -> bool:
         """Wait until all that was accepted has ended; a paused coordinator resumes for it.
 
-        A body's exception is recorded with its operation, never raised here. A cancellation point.
+        With a source of items it waits for the end of that first. A body's exception is recorded with its operation,
+        never raised here. A cancellation point.
 
         Args:
             timeout: Seconds to wait; None: until the end.
@@ -142,9 +169,11 @@ class CoordinatorBase(OperationWindow[S], Generic[T, S]):
         Raises:
             CoordinatorNotCompletedError: `complete` was not called: more could come, so this might never end.
             RuntimeError: Called inside a body of this coordinator, which would wait for itself.
+            BaseException: What the source raised, after all that was accepted before has ended; once, here or out of
+                the block.
         """
         timeout = optional_seconds("timeout", timeout, zero=True)
-        if not self.is_completed:
+        if not self.is_completed and self._feed is None:
             raise CoordinatorNotCompletedError(self._name)
         operation = current.get(None)
         if operation is not None and operation.is_running and operation.belongs_to(self):
@@ -153,6 +182,7 @@ class CoordinatorBase(OperationWindow[S], Generic[T, S]):
         self.resume()
         with anyio.move_on_after(timeout):
             await self._drained.wait()
+            self._raise_source_error()
         return self.is_drained
 
     def pause(self) -> None:
@@ -450,8 +480,10 @@ class CoordinatorBase(OperationWindow[S], Generic[T, S]):
 
     @property
     def is_drained(self) -> bool:
-        """Whether it takes no more items and all that were accepted have ended."""
-        return self._intake.is_closed and not len(self._line) and not self._active
+        """Whether it takes no more items, all that were accepted have ended, and a source of them is closed."""
+        if not self._intake.is_closed or len(self._line) or self._active:
+            return False
+        return self._feed is None or not self._feed.is_running
 
     @property
     def current_max_concurrency(self) -> int:

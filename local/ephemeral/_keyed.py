@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import AsyncIterable, Callable, Hashable, Iterable
 from contextvars import Context
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 from ._bodies import StillRunningError, require_plain
 from ._coordinator import CoordinatorBase
@@ -65,6 +65,31 @@ class EphemeralKeyedWorkCoordinator(CoordinatorBase[T, EphemeralOperationSnapsho
         self._key_selector = key_selector
         super().__init__(body, options)
         self._heeds_ends = True
+
+    @classmethod
+    def from_async_iterable(
+        cls,
+        source: AsyncIterable[T],
+        key_selector: Callable[[T], K],
+        body: Callable[..., Any],
+        options: EphemeralOptions | None = None,
+    ) -> Self:
+        """Make one that takes its items from an async iterable, once its block is entered and each once there is room.
+
+        ``drain()`` and leaving the block normally wait for the end of *source*; ``complete()`` takes no more and closes
+        it. What *source* raises ends intake and comes out of ``drain()`` or the block after all that was accepted has
+        ended. Other items may be enqueued as well.
+
+        Args:
+            source: Where the items come from, taken and closed (``aclose``) in one task of the coordinator.
+            key_selector: As for the class; what it raises counts as raised by *source*.
+            body: As for the class.
+            options: As for the class.
+
+        Raises:
+            TypeError: As for the class, or *source* is no async iterable.
+        """
+        return cls._fed_by(cls(key_selector, body, options), source)
 
     def _make_line(self) -> Line[Any]:
         options = self._options

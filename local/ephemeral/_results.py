@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import AsyncIterable, Callable
 from contextvars import Context
 from dataclasses import dataclass, fields
 from types import TracebackType
-from typing import Any, Final, Generic, TypeVar, cast
+from typing import Any, Final, Generic, Self, TypeVar, cast
 
 import anyio
 
@@ -127,6 +127,26 @@ class EphemeralResultCoordinator(CoordinatorBase[T, EphemeralOperationResultSnap
 
         self._run, self._body_takes_operation = keep_result, True
         self._heeds_ends = True
+
+    @classmethod
+    def from_async_iterable(
+        cls, source: AsyncIterable[T], body: Callable[..., Any], options: EphemeralOptions | None = None
+    ) -> Self:
+        """Make one that takes its items from an async iterable, once its block is entered and each once there is room.
+
+        ``drain()`` and leaving the block normally wait for the end of *source*; ``complete()`` takes no more and closes
+        it. What *source* raises ends intake and comes out of ``drain()`` or the block after all that was accepted has
+        ended. Other items may be enqueued as well.
+
+        Args:
+            source: Where the items come from, taken and closed (``aclose``) in one task of the coordinator.
+            body: As for the class.
+            options: As for the class.
+
+        Raises:
+            TypeError: As for the class, or *source* is no async iterable.
+        """
+        return cls._fed_by(cls(body, options), source)
 
     async def submit(self, item: T) -> R:
         """Accept *item* as `enqueue` does, wait until its body has ended and return what that returned.

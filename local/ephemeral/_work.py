@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+from collections.abc import AsyncIterable, Callable
+from typing import Any, Self, TypeVar
 
 from ._coordinator import CoordinatorBase
 from ._operations import EphemeralOperationSnapshot
+from ._options import EphemeralOptions
 
 T = TypeVar("T")
 
@@ -31,3 +33,23 @@ class EphemeralWorkCoordinator(CoordinatorBase[T, EphemeralOperationSnapshot]):
     Raises:
         TypeError: *body* cannot be called.
     """
+
+    @classmethod
+    def from_async_iterable(
+        cls, source: AsyncIterable[T], body: Callable[..., Any], options: EphemeralOptions | None = None
+    ) -> Self:
+        """Make one that takes its items from an async iterable, once its block is entered and each once there is room.
+
+        ``drain()`` and leaving the block normally wait for the end of *source*; ``complete()`` takes no more and closes
+        it. What *source* raises ends intake and comes out of ``drain()`` or the block after all that was accepted has
+        ended. Other items may be enqueued as well.
+
+        Args:
+            source: Where the items come from, taken and closed (``aclose``) in one task of the coordinator.
+            body: As for the class.
+            options: As for the class.
+
+        Raises:
+            TypeError: As for the class, or *source* is no async iterable.
+        """
+        return cls._fed_by(cls(body, options), source)

@@ -110,6 +110,11 @@ class Workers:
         if self._group is not None:
             self._group.cancel_scope.cancel()
 
+    def end_with(self, error: BaseException) -> None:
+        """Cancel the block and let *error* come out of it, bare."""
+        self._fatal = error
+        self.cancel()
+
     async def __aenter__(self) -> Self:
         self.loop = current_loop()
         self.now = self.loop.now
@@ -153,8 +158,7 @@ class Workers:
                 worker.interrupted = False
                 worker.scope = anyio.CancelScope()
         except (KeyboardInterrupt, SystemExit) as error:
-            self._fatal = error
-            self.cancel()
+            self.end_with(error)
         except self.cancelled_class:
             # The block ends; or a body has cancelled the task it ran in, which must not reach the block: another
             # worker takes its place.
