@@ -126,6 +126,30 @@ async def test_an_order_to_end_that_a_task_group_wrapped_comes_out_bare_too(fata
     assert anyio.current_time() == 0
 
 
+@pytest.mark.parametrize("callback", ["on_sample", "on_operation_finalized", "on_signal"])
+async def test_an_order_to_end_from_a_callback_comes_out_bare_with_counters_that_agree(callback: str) -> None:
+    error = KeyboardInterrupt("from a callback")
+
+    def ends(*_: object) -> None:
+        raise error
+
+    async def body(item: int, op: Any) -> None:
+        op.emit("signal")
+
+    async def block() -> None:
+        nonlocal work
+        async with working(body, max_concurrency=1, max_tracked_operations=1, **{callback: ends}) as work:
+            await work.enqueue_many(range(4))
+            await anyio.sleep(50)
+
+    work: Any = None
+    assert await error_of(block()) is error
+    assert anyio.current_time() == 0
+    balance(work)
+    assert work.is_drained
+    assert work.total_enqueued == 4
+
+
 async def test_a_block_can_be_entered_once() -> None:
     async with working(Gates()) as work:
         with pytest.raises(RuntimeError, match="new one"):
