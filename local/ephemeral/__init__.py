@@ -15,6 +15,7 @@ from ._errors import OperationCancelledError as OperationCancelledError
 from ._errors import ProcessingFailedError as ProcessingFailedError
 from ._errors import UnknownCoordinatorError as UnknownCoordinatorError
 from ._errors import UnknownOperationError as UnknownOperationError
+from ._factory import CoordinatorFactory as CoordinatorFactory
 from ._for_each import RunSummary as RunSummary
 from ._for_each import ephemeral_for_each as ephemeral_for_each
 from ._health import HealthOptions as HealthOptions
