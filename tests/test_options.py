@@ -11,16 +11,28 @@ import pytest
 
 from ephemeral import EphemeralOptions, SignalSink
 
-WHOLE = [
-    "max_concurrency",
-    "max_concurrency_per_key",
-    "fair_scheduling_threshold",
-    "max_pending",
-    "max_tracked_operations",
-]
-SWITCHES = ["enable_dynamic_concurrency", "enable_fair_scheduling"]
-DURATIONS = ["max_operation_lifetime", "operation_timeout", "drain_timeout"]
-CALLBACKS = ["on_signal", "on_sample", "on_operation_finalized"]
+WHOLE = {
+    "max_concurrency": os.cpu_count() or 1,
+    "max_concurrency_per_key": 1,
+    "fair_scheduling_threshold": 10,
+    "max_pending": 1000,
+    "max_tracked_operations": 200,
+    "max_concurrent_signal_handlers": 4,
+    "max_queued_signals": 1000,
+    "max_defer_attempts": 10,
+}
+FLAGS = {"enable_dynamic_concurrency": False, "enable_fair_scheduling": False}
+REQUIRED_DURATIONS = {"max_operation_lifetime": 300.0, "defer_check_interval": 0.1}
+DURATIONS = {**REQUIRED_DURATIONS, "operation_timeout": None, "drain_timeout": None}
+PATTERNS = {
+    "cancel_on_signals": None,
+    "defer_on_signals": None,
+    "resume_on_signals": None,
+    "drain_on_signals": ("coordinator.drain.all", "coordinator.drain.id", "coordinator.drain.pattern"),
+}
+CALLBACKS = {"on_signal": None, "on_sample": None, "on_operation_finalized": None}
+OTHERS = {"coordinator_id": None, "signals": None, "signal_constraints": None, "on_signal_async": None}
+DEFAULTS = {**WHOLE, **FLAGS, **DURATIONS, **PATTERNS, **CALLBACKS, **OTHERS}
 
 
 async def asynchronous(*_: object) -> None: ...
@@ -38,14 +50,14 @@ class AsynchronousToo:
         *[(name, timedelta(seconds=-1)) for name in DURATIONS],
         pytest.param("drain_timeout", 10**400, id="more than a float holds"),
         *[(name, 0) for name in DURATIONS if name != "drain_timeout"],
-        ("max_operation_lifetime", None),
+        *[(name, None) for name in REQUIRED_DURATIONS],
+        *[(name, value) for name in FLAGS for value in ("no", None, 1)],
+        *[(name, value) for name in PATTERNS for value in (7, "", ["a", 7])],
         *[(name, value) for name in CALLBACKS for value in (3, "print", asynchronous, AsynchronousToo())],
-        ("signals", "sink"),
-        ("signals", SignalSink),
+        *[("on_signal_async", value) for value in (3, print)],
+        *[("signals", value) for value in ("sink", SignalSink)],
         ("signal_constraints", "strict"),
-        ("coordinator_id", 7),
-        ("coordinator_id", ""),
-        *[(name, value) for name in SWITCHES for value in ("no", None, 1)],
+        *[("coordinator_id", value) for value in (7, "")],
     ],
 )
 def test_a_bad_value_is_one_error_that_names_its_field(name: str, value: Any) -> None:
@@ -53,25 +65,9 @@ def test_a_bad_value_is_one_error_that_names_its_field(name: str, value: Any) ->
         EphemeralOptions(**{name: value})
 
 
-def test_every_field_is_tried_above() -> None:
-    tried = {*WHOLE, *DURATIONS, *CALLBACKS, "signals", "signal_constraints"}
-    tried |= {"coordinator_id", *SWITCHES}
-    assert {field.name for field in dataclasses.fields(EphemeralOptions)} == tried
-
-
-def test_the_defaults_are_those_of_the_contract() -> None:
-    assert dataclasses.asdict(EphemeralOptions()) == {
-        "max_concurrency": os.cpu_count() or 1,
-        "max_concurrency_per_key": 1,
-        "enable_fair_scheduling": False,
-        "fair_scheduling_threshold": 10,
-        "enable_dynamic_concurrency": False,
-        "max_pending": 1000,
-        "max_tracked_operations": 200,
-        "max_operation_lifetime": 300.0,
-        **dict.fromkeys(["operation_timeout", "drain_timeout", "coordinator_id", "signals", "signal_constraints"]),
-        **dict.fromkeys(CALLBACKS),
-    }
+def test_the_fields_are_those_tried_above_with_the_defaults_of_the_contract() -> None:
+    options = EphemeralOptions()
+    assert {field.name: getattr(options, field.name) for field in dataclasses.fields(options)} == DEFAULTS
 
 
 @pytest.mark.parametrize("name", DURATIONS)
