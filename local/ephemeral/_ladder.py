@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator
 from contextvars import Context
 from typing import Any, Final, Unpack
 
@@ -231,25 +231,12 @@ class Ladder(LadderCalls):
         """Wake the workers when a probe is due, and count calls that last too long; asleep while neither can be."""
         while True:
             now = self.workers.now()
-            for rung in self.route.rungs:
-                self._count_slow(rung, now)
+            for item in list(self._running.values()):  # at most one a slot
+                if item.slow_at <= now:
+                    self._became_slow(item, now)
             self.workers.wake()
             self._watch_wanted = anyio.Event()
-            due = (at for at in (*self.route.probes_at(), *self._slow_at()) if at > now)
-            with anyio.CancelScope(deadline=min(due, default=math.inf)):
+            due = (*self.route.probes_at(), *(item.slow_at for item in self._running.values()))
+            self._watch_until = min((at for at in due if at > now), default=math.inf)
+            with anyio.CancelScope(deadline=self._watch_until):
                 await self._watch_wanted.wait()
-
-    def _slow_at(self) -> Iterator[float]:
-        for rung in self.route.rungs:
-            if rung.in_flight and rung.slow_after is not None:
-                yield rung.in_flight[0][0] + rung.slow_after
-
-    def _count_slow(self, rung: Rung, now: float) -> None:
-        while rung.in_flight and rung.slow_after is not None:
-            started_at, item = rung.in_flight[0]
-            is_here = self._running.get(item.id) is item and item.rung is rung and item.started_at == started_at
-            if is_here and started_at + rung.slow_after > now:
-                return
-            rung.in_flight.popleft()
-            if is_here and not item.is_slow:
-                self._became_slow(item, now)

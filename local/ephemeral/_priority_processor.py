@@ -74,7 +74,8 @@ class PriorityProcessorAtom(Generic[T, R]):
         failure_threshold: Failures that take it out, see `HealthOptions`; at least 1.
         failure_window: Seconds in which they count.
         probe_interval: Seconds between two probes while it is out.
-        probe: ``async def probe()``, or a plain function: asks whether it is well again; ``False`` or raising says no.
+        probe: ``async def probe()``, or a plain function: asks whether it is well again; ``False`` or raising says no,
+            unless *is_failure* denies the error.
             None: a real item is tried instead, as a canary.
         max_concurrency: How many items it processes at once. None: the number of CPUs.
         timeout: Seconds a call may take; then it is cancelled and has failed. None: for ever. A plain function cannot

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable
 from contextvars import Context
@@ -33,7 +34,6 @@ class Rung:
         slow_after: Seconds after which a running call counts against it; None: never.
         active: Slots taken.
         handed: Items that failed on another rung and are to run here.
-        in_flight: What started here, and when, in the last ``slow_after`` seconds, oldest first.
         is_up: Whether work may go here.
         epoch: That of its health now.
         probe_due_at: Loop time of the next probe; infinite: none as things are.
@@ -51,7 +51,6 @@ class Rung:
     slow_after: float | None
     active: int = 0
     handed: deque[Item] = field(default_factory=deque["Item"])
-    in_flight: deque[tuple[float, Item]] = field(default_factory=deque[tuple[float, "Item"]])
     is_up: bool = True
     epoch: int = 0
     probe_due_at: float = 0.0
@@ -92,7 +91,7 @@ class Item:
         refusal: What a refused call is told.
         rung: Where it runs, or ran last.
         epoch: That of the rung's health as the run began.
-        started_at: Loop time of that.
+        slow_at: Loop time from which this run counts against the rung; infinite if it does not, or has been counted.
         failed_runs: Those that count towards ``max_attempts``.
         is_canary: Whether this run is a probe; if that fails, the item runs again.
         lease: The canary's, until its verdict is in.
@@ -117,7 +116,7 @@ class Item:
         "payload",
         "refusal",
         "rung",
-        "started_at",
+        "slow_at",
         "turn",
         "worker",
     )
@@ -133,7 +132,7 @@ class Item:
         self.turn: anyio.Event | None = None
         self.refusal: Exception | None = None
         self.epoch = 0
-        self.started_at = 0.0
+        self.slow_at = math.inf
         self.failed_runs = 0
         self.is_canary = False
         self.lease: Lease | None = None

@@ -64,6 +64,7 @@ class LadderRuns(ABC):
         self._is_over = False
         self._idle = anyio.Event()
         self._watch_wanted = anyio.Event()
+        self._watch_until = 0.0
 
     @abstractmethod
     def _admit(self, named: tuple[Any, str], context: Context) -> int:
@@ -115,9 +116,8 @@ class LadderRuns(ABC):
             item.is_canary = True
             rung.asker = item
         if rung.slow_after is not None:
-            item.started_at = self.workers.now()
-            rung.in_flight.append((item.started_at, item))
-            if len(rung.in_flight) == 1:
+            item.slow_at = self.workers.now() + rung.slow_after
+            if item.slow_at < self._watch_until:
                 self._watch_wanted.set()
 
     def _vacate(self, item: Item, error: BaseException | None = None) -> None:
@@ -131,6 +131,7 @@ class LadderRuns(ABC):
         if item.rung.asker is item:
             item.rung.asker = None
         item.is_canary = item.is_slow = False
+        item.slow_at = math.inf
         item.lease = item.worker = None
         if item.is_call and self._waiting:
             self.workers.wake()  # a worker looks for its next job itself; a caller's task does not
@@ -353,6 +354,7 @@ class LadderRuns(ABC):
 
     def _became_slow(self, item: Item, now: float) -> None:
         item.is_slow = True
+        item.slow_at = math.inf
         self._tell("slow", item)
         lease, item.lease = item.lease, None
         if lease is not None:
