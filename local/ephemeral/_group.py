@@ -1,18 +1,13 @@
-"""Which ladder an atom belongs to, and the options that all atoms of a group share."""
+"""The options that all atoms of a group share."""
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final, TypedDict
+from typing import Any, Final, TypedDict
 
 from ._bodies import require_plain
 from ._checks import optional_seconds, whole_number
-
-if TYPE_CHECKING:
-    from ._ladder import Ladder
-    from ._sink import SignalSink
 
 
 class Unset:
@@ -82,16 +77,3 @@ def _accepted(name: str, value: object) -> object:
         require_plain(name, value)  # type: ignore[arg-type]  # that it is callable is what is checked
         return value
     return bool(value)
-
-
-# Neither side is kept alive by this: a sink that is dropped takes its ladders along, a ladder its entry.
-_ladders: weakref.WeakKeyDictionary[SignalSink, weakref.WeakValueDictionary[str, Ladder]] = weakref.WeakKeyDictionary()
-
-
-def open_ladder(sink: SignalSink, group: str, make: Callable[[], Ladder]) -> Ladder:
-    """Return the ladder of *group* on *sink*, made if there is none or the last one has closed."""
-    groups = _ladders.setdefault(sink, weakref.WeakValueDictionary())
-    ladder = groups.get(group)
-    if ladder is None or ladder.intake.is_closed:
-        groups[group] = ladder = make()
-    return ladder

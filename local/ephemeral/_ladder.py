@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
+import weakref
 from collections.abc import AsyncGenerator
 from contextvars import Context
 from typing import Any, Final, Unpack
@@ -22,6 +23,8 @@ from ._group import GroupOptions, NamedOptions
 from ._ids import next_id
 from ._loops import current_loop
 from ._rungs import Item, Probe, Rung, first_up
+from ._shared_health import health_store_of
+from ._sink import SignalSink
 from ._workers import Worker
 
 _log: Final = logging.getLogger("ephemeral")
@@ -240,3 +243,16 @@ class Ladder(LadderCalls):
             self._watch_until = min((at for at in due if at > now), default=math.inf)
             with anyio.CancelScope(deadline=self._watch_until):
                 await self._watch_wanted.wait()
+
+
+# Neither side is kept alive by this: a sink that is dropped takes its ladders along, a ladder its entry.
+_ladders: weakref.WeakKeyDictionary[SignalSink, weakref.WeakValueDictionary[str, Ladder]] = weakref.WeakKeyDictionary()
+
+
+def ladder_of(sink: SignalSink, group: str) -> Ladder:
+    """Return the ladder of *group* on *sink*; a new one if there is none, or if the last one has closed."""
+    groups = _ladders.setdefault(sink, weakref.WeakValueDictionary())
+    ladder = groups.get(group)
+    if ladder is None or ladder.intake.is_closed:
+        groups[group] = ladder = Ladder(group, sink, health_store_of(sink))
+    return ladder

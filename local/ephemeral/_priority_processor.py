@@ -12,12 +12,11 @@ from typing import Any, Generic, Self, TypedDict, TypeVar, Unpack, cast, overloa
 
 from ._bodies import as_coroutine_function, is_async_function, require_plain
 from ._checks import optional_seconds, whole_number
-from ._group import UNSET, Unset, open_ladder
+from ._group import UNSET, Unset
 from ._health import HealthOptions, HealthRules
-from ._ladder import Ladder
+from ._ladder import ladder_of
 from ._ladder_status import GroupStatistics, ProcessorHealth
 from ._rungs import Rung
-from ._shared_health import health_store_of
 from ._signals import MAX_NAME_BYTES, validate_name
 from ._sink import SignalSink
 
@@ -172,7 +171,7 @@ class PriorityProcessorAtom(Generic[T, R]):
             is_failure=is_failure,
             slow_after=optional_seconds("slow_after", health.slow_after),
         )  # fmt: skip
-        self._ladder = open_ladder(signals, group, lambda: Ladder(group, signals, health_store_of(signals)))
+        self._ladder = ladder_of(signals, group)
         self._ladder.claim(
             self,
             priority,
