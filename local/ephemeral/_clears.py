@@ -6,8 +6,7 @@ from abc import ABC, abstractmethod
 from typing import Any
 
 from ._patterns import Pattern, compile_pattern, pattern_text, require_str
-from ._questions import Predicate
-from ._signals import check_context
+from ._signals import Predicate, check_context
 
 
 class SignalClears(ABC):

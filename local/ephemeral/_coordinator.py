@@ -23,6 +23,7 @@ from ._bodies import (
     takes_operation,
 )
 from ._checks import optional_seconds, whole_number
+from ._dispatcher import NO_CALLS, SignalDispatcher
 from ._errors import CoordinatorNotCompletedError
 from ._history import OperationHistory
 from ._ids import next_id
@@ -32,9 +33,12 @@ from ._operation_window import OperationWindow, S
 from ._operations import COMPLETED, Operation, Outcome, current, drop_tracebacks
 from ._options import EphemeralOptions
 from ._propagation import SignalConstraints, propagation_of
+from ._reactions import RUN, Verdict
 from ._signals import SignalEvent, SignalPropagation, validate_name
+from ._sink import SignalSink
 from ._sources import Feed
 from ._statistics import CoordinatorStatistics
+from ._steering import Steering, rules_of
 from ._workers import Worker, Workers
 
 T = TypeVar("T")
@@ -55,7 +59,8 @@ class CoordinatorBase(OperationWindow[S], Generic[T, S]):
         self._can_interrupt = is_async_function(body)
         timeout = optional_seconds("operation_timeout", options.operation_timeout)
         self._run: Callable[..., Coroutine[Any, Any, Any]] = as_coroutine_function(body, timeout)
-        self._sink = options.signals
+        # Without a sink its operations' signals may steer it all the same, as long as a sink would keep them.
+        self._sink = options.signals or SignalSink(clock=lambda: self.wall_time(self._workers.now()))
         self._line = self._make_line()
         self._intake = self._make_intake()
         self._workers = Workers(self._serve, limit=options.max_concurrency)
@@ -72,6 +77,14 @@ class CoordinatorBase(OperationWindow[S], Generic[T, S]):
         self._is_paused = self._is_draining = False
         self._wall_offset = 0.0
         self._drained = anyio.Event()
+        self._steering = Steering(
+            self._sink, rules_of(options), refuse=self._refuse, drain=self._drain_on_request, rouse=self._rouse
+        )
+        self._signal_handlers: SignalDispatcher | None = None
+        if options.on_signal_async is not None:
+            handlers = SignalDispatcher(options.max_concurrent_signal_handlers, options.max_queued_signals)
+            handlers.register("*", options.on_signal_async)
+            self._signal_handlers = handlers
         self._feed: Feed[T] | None = None
         self._life: AbstractAsyncContextManager[None] | None = None
 
@@ -113,9 +126,11 @@ class CoordinatorBase(OperationWindow[S], Generic[T, S]):
     @contextlib.asynccontextmanager
     async def _live(self) -> AsyncGenerator[None]:
         try:
-            async with self._workers:
-                self._wall_offset = (self._sink.now() if self._sink else time.time()) - self._workers.now()
+            async with self._signal_handlers or contextlib.nullcontext(), self._workers:
+                wall_time = time.time() if self._options.signals is None else self._sink.now()
+                self._wall_offset = wall_time - self._workers.now()
                 self._workers.wake()
+                self._steering.start(self._workers)
                 if self._feed is not None:
                     self._feed.is_running = True
                     self._workers.spawn(self._take_from_source, "ephemeral source")
@@ -123,11 +138,12 @@ class CoordinatorBase(OperationWindow[S], Generic[T, S]):
                     yield
                     if self._feed is None:  # else the end of the source completes it
                         self.complete()
-                    await self.drain(optional_seconds("drain_timeout", self._options.drain_timeout, zero=True))
+                    await self._finish(optional_seconds("drain_timeout", self._options.drain_timeout, zero=True))
                 finally:
                     self.cancel()
             self._raise_source_error()
         finally:
+            self._steering.end()
             self._intake.end()
             if self._feed is not None:
                 self._feed.log_error()
@@ -140,6 +156,15 @@ class CoordinatorBase(OperationWindow[S], Generic[T, S]):
         if self._feed is not None:
             self._feed.raise_error()
 
+    async def _finish(self, timeout: float | None) -> None:
+        handlers = self._signal_handlers
+        with anyio.move_on_after(timeout) as limit:
+            await self.drain()
+            if handlers is not None:
+                await handlers.flush()
+        if limit.cancelled_caught and handlers is not None:
+            handlers.cancel()
+
     def complete(self) -> None:
         """Take no more items; those accepted still run. Idempotent; callable in a plain loop callback.
 
@@ -150,6 +175,7 @@ class CoordinatorBase(OperationWindow[S], Generic[T, S]):
 
     def _close(self) -> None:
         self._intake.close()
+        self._steering.complete()
         if self._feed is not None:
             self._feed.stop()
         self._heeds_ends = True
@@ -192,8 +218,19 @@ class CoordinatorBase(OperationWindow[S], Generic[T, S]):
     def resume(self) -> None:
         """Start items again."""
         self._is_paused = False
+        self._rouse()
+
+    def _rouse(self) -> None:
         if self._line:
             self._workers.wake()
+
+    def _refuse(self) -> None:
+        self._intake.is_closed = True
+
+    def _drain_on_request(self) -> None:
+        self.complete()
+        self._is_draining = True
+        self.resume()
 
     def cancel(self) -> None:
         """End now: waiting items count as cancelled, running bodies are cancelled, nothing more is taken.
@@ -286,11 +323,18 @@ class CoordinatorBase(OperationWindow[S], Generic[T, S]):
         """
         line, intake, workers, first_step = self._line, self._intake, self._workers, self._first_step
         now, remember, has_ended = workers.now, self._history.remember, self._history.ended
+        verdict = self._steering.verdict if self._steering.steers else None
         while not worker.interrupted:
             if workers.latest >= workers.slice_end:
                 await workers.breathe()
             if not line or self._is_paused or workers.surplus > 0:
                 await workers.park()
+                continue
+            if verdict is not None and (decided := verdict()) is not RUN:
+                if decided is Verdict.HOLD:
+                    await workers.park()
+                else:
+                    self._skip(line.popleft())
                 continue
             operation = line.popleft()
             operation.started_at = workers.latest
@@ -322,6 +366,14 @@ class CoordinatorBase(OperationWindow[S], Generic[T, S]):
             if self._heeds_ends:
                 self._after_end(operation)
             del operation, context  # a worker that waits must keep nothing alive
+
+    def _skip(self, operation: Operation) -> None:
+        """Count an item that a signal keeps from running."""
+        self._total_skipped += 1
+        self._workers.latest = self._workers.now()
+        self._passed_over(operation)
+        self._intake.freed()
+        self._note_drained()
 
     def _first_step(self, operation: Operation) -> tuple[Coroutine[Any, Any, Any], object]:
         """Call the body and take its first step, in the item's context.
@@ -413,18 +465,17 @@ class CoordinatorBase(OperationWindow[S], Generic[T, S]):
                     self._call(constraints.on_blocked, signal, so_far, reason)
                 return None
             propagation = None if constraints.is_leaf(signal) else so_far.extend(signal)
-        stamp = self._sink.now() if self._sink else self.wall_time(self._workers.now())
-        event = SignalEvent(signal, operation.id, operation.key, stamp, None, propagation)
-        if self._sink is not None:
-            self._sink.raise_signal(event)
+        event = SignalEvent(signal, operation.id, operation.key, self._sink.now(), None, propagation)
+        self._sink.raise_signal(event)
         if self._options.on_signal is not None:
             self._call(self._options.on_signal, event)
+        if self._signal_handlers is not None:
+            self._signal_handlers.dispatch(event)
         return event
 
     def retract(self, operation: Operation, matches: Callable[[SignalEvent], bool]) -> None:
         """Take *operation*'s signals that match back from the sink; bodies call ``op.retract`` instead."""
-        if self._sink is not None:
-            self._sink.clear_matching(lambda event: event.operation_id == operation.id and matches(event))
+        self._sink.clear_matching(lambda event: event.operation_id == operation.id and matches(event))
 
     def wall_time(self, loop_time: float) -> float:
         """Convert loop time to UTC epoch seconds, by the clocks' readings when the block was entered."""
@@ -503,6 +554,7 @@ class CoordinatorBase(OperationWindow[S], Generic[T, S]):
 
     def statistics(self) -> CoordinatorStatistics:
         """Return all counters of one instant."""
+        handlers = NO_CALLS if self._signal_handlers is None else self._signal_handlers.statistics()
         return CoordinatorStatistics(
             pending_count=self.pending_count,
             active_count=self.active_count,
@@ -513,7 +565,8 @@ class CoordinatorBase(OperationWindow[S], Generic[T, S]):
             total_cancelled=self._total_cancelled,
             tracked=len(self._recent()),
             max_concurrency=self._workers.limit,
-            callback_errors=self._callback_errors,
+            callback_errors=self._callback_errors + handlers.failed,
+            dropped_signals=handlers.dropped,
             is_paused=self._is_paused,
             is_completed=self.is_completed,
         )

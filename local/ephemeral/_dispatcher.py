@@ -54,6 +54,9 @@ class DispatcherStatistics:
     dropped: int
 
 
+NO_CALLS: Final = DispatcherStatistics(0, 0, 0, 0, 0)
+
+
 class _Call:
     """One handler that is to be called with one event."""
 
@@ -160,6 +163,11 @@ class SignalDispatcher:
         finally:
             self._flushes.remove(flush)
 
+    def cancel(self) -> None:
+        """Accept nothing more and drop what waits; the block's end cuts what is under way instead of waiting for it."""
+        self._is_closed = True
+        self._drop_all()
+
     def statistics(self) -> DispatcherStatistics:
         """Return all counters of one instant."""
         with self._lock:
@@ -192,7 +200,8 @@ class SignalDispatcher:
                 finally:
                     for attachment in self._attached:
                         attachment.close()
-                await self.flush()
+                if not self._is_closed:
+                    await self.flush()
         finally:
             self._is_closed = True
             self._drop_all()

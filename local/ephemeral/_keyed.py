@@ -179,6 +179,10 @@ class EphemeralKeyedWorkCoordinator(CoordinatorBase[T, EphemeralOperationSnapsho
             if isinstance(error, StillRunningError):
                 self._release(operation)
 
+    def _skip(self, operation: Operation) -> None:
+        self._release(operation)
+        super()._skip(operation)
+
     def _release(self, operation: Operation) -> None:
         assert isinstance(operation, _KeyedOperation)
         key, operation.lane_key = operation.lane_key, None

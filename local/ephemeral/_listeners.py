@@ -13,7 +13,7 @@ from types import FrameType, TracebackType
 from typing import Any, Final, Self, cast
 
 from ._patterns import Matcher
-from ._signals import RaisedEvent, SignalEvent
+from ._signals import Predicate, RaisedEvent, SignalEvent
 from ._turn import reentrant_lock
 from ._window import Record
 
@@ -67,6 +67,7 @@ class Listeners:
         self._now = now
         self._table: dict[int, tuple[Listener, Matcher | None]] = {}
         self._streams: dict[int, Callable[[], None]] = {}  # what ends each, by its number
+        self._watchers: dict[int, Callable[[Predicate | None], None]] = {}  # whom removals are told, by number
         self._numbers = itertools.count()
         self._error_lock = reentrant_lock()
         self._errors = 0
@@ -84,9 +85,14 @@ class Listeners:
         return self._errors
 
     def add(
-        self, listener: Listener, matches: Matcher | None, *, on_close: Callable[[], None] | None = None
+        self,
+        listener: Listener,
+        matches: Matcher | None,
+        *,
+        on_close: Callable[[], None] | None = None,
+        on_removed: Callable[[Predicate | None], None] | None = None,
     ) -> Subscription:
-        """Add *listener* at the end; `close_streams` calls *on_close*.
+        """Add *listener* at the end; `close_streams` calls *on_close*, `tell_removed` calls *on_removed*.
 
         Raises:
             TypeError: *listener* is async or not callable.
@@ -97,6 +103,8 @@ class Listeners:
             self._table[number] = (listener, matches)
             if on_close is not None:
                 self._streams[number] = on_close
+            if on_removed is not None:
+                self._watchers[number] = on_removed
             self._publish()
         return Subscription(self, number)
 
@@ -104,6 +112,7 @@ class Listeners:
         """Remove the listener that was added with *number*, if it is still there."""
         with self._lock:
             self._streams.pop(number, None)
+            self._watchers.pop(number, None)
             if self._table.pop(number, None) is not None:
                 self._publish()
 
@@ -113,6 +122,13 @@ class Listeners:
             streams = tuple(self._streams.values())
         for end in streams:
             end()
+
+    def tell_removed(self, which: Predicate | None) -> None:
+        """Tell the watchers, in this thread, that the signals that satisfy *which* (None: all) were taken back."""
+        with self._lock:
+            watchers = tuple(self._watchers.values())
+        for watcher in watchers:
+            watcher(which)
 
     def deliver(self, record: Record) -> None:
         """Call each listener that wants *record*, in this thread; only a request to end the program comes out."""

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from ._checks import epoch_seconds, seconds
 from ._counts import CountKind
 from ._patterns import Pattern, compile_pattern
-from ._signals import SignalEvent, check_context
-
-Predicate = Callable[[SignalEvent], bool]
-"""Tells whether an event is meant; runs in the caller's thread, outside every lock."""
+from ._signals import Predicate, SignalEvent, check_context
 
 
 @dataclass(frozen=True, slots=True)

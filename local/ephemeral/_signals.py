@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
@@ -236,6 +237,10 @@ class RaisedEvent(_FromTuple, SignalEvent):
 
     def __reduce__(self) -> tuple[type[SignalEvent], tuple[Any, ...]]:
         return SignalEvent, tuple(self)
+
+
+Predicate = Callable[[SignalEvent], bool]
+"""Tells whether an event is meant; runs in the caller's thread, outside every lock."""
 
 
 def _shortened(value: object) -> str:

@@ -23,6 +23,7 @@ class CoordinatorStatistics:
         tracked: Operations in the window, running ones included.
         max_concurrency: How many operations may run now.
         callback_errors: How often a callback of the options raised.
+        dropped_signals: Signals that ``on_signal_async`` was not told of, because too many waited.
         is_paused: Whether starting is held up by hand.
         is_completed: Whether it takes no more items.
     """
@@ -37,5 +38,6 @@ class CoordinatorStatistics:
     tracked: int
     max_concurrency: int
     callback_errors: int
+    dropped_signals: int
     is_paused: bool
     is_completed: bool
