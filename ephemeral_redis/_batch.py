@@ -1,12 +1,14 @@
 """Lays a batch of signals out for the publish script: few long arguments instead of many short ones.
 
 Pure. The script slices one table of scores and members, so signals lie sorted by scope: deep scopes within shallow
-ones, each a range. What goes into no stream comes last, what ladders raise for each item before it.
+ones, each a range. What ladders raise for each item comes last, and may go into no stream.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from functools import lru_cache
+from itertools import groupby
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from ephemeral.abc import ITEM_SIGNALS
 
@@ -18,7 +20,8 @@ if TYPE_CHECKING:
 
     from ._codec import Outgoing
 
-_SIGNALS, _ITEMS, _COUNTED = 0, 1, 2
+_Place: TypeAlias = tuple[bool, str, str]
+"""Whether a ladder raises it for each item, its first segment, its first two or nothing: how signals are sorted."""
 
 
 class Numbers(NamedTuple):
@@ -84,7 +87,7 @@ class Batch(NamedTuple):
 
     def ages(self, now: float) -> bytes:
         """Return the packed ages as of *now*, by the sink's clock."""
-        return b"".join([_codec.pack_age(now - stamp) for stamp in self.stamps])
+        return _codec.pack_ages(self.stamps, now)
 
 
 def is_item(signal: str) -> bool:
@@ -103,21 +106,14 @@ def lay_out(
         numbers: Where the sender stands.
         publish_items: Whether what ladders raise for each item goes into its stream, or is only counted.
     """
-    item_lane = _ITEMS if publish_items else _COUNTED
-    laid = sorted(
-        [
-            (item_lane if is_item(signal.record[0]) else _SIGNALS, *_scopes(signal.record[0]), place, signal)
-            for place, signal in enumerate(signals)
-        ]
-    )
-    members = b"".join([origin + (numbers.sequence + place).to_bytes(6, "big") for _, _, _, place, _ in laid])
-    scopes, ranges = _ranges([(shallow, deep) for _, shallow, deep, _, _ in laid])
-    into_signals = _lane(
-        numbers.signals, numbers.has_signals, [(place, signal) for at, _, _, place, signal in laid if at == _SIGNALS]
-    )
-    into_items = _lane(
-        numbers.items, numbers.has_items, [(place, signal) for at, _, _, place, signal in laid if at == _ITEMS]
-    )
+    laid = sorted([(_place(record[0]), index, (record, payload)) for index, (record, payload) in enumerate(signals)])
+    groups = _groups([place for place, _, _ in laid])
+    items_from = next((first for (is_item, _, _), first, _ in groups if is_item), len(laid))
+    first = numbers.sequence
+    members = b"".join([origin + (first + index).to_bytes(6, "big") for _, index, _ in laid])
+    scopes, ranges = _ranges(groups)
+    into_signals = _lane(numbers.signals, numbers.has_signals, laid[:items_from])
+    into_items = _lane(numbers.items, numbers.has_items, laid[items_from:] if publish_items else [])
     after = Numbers(
         numbers.serial + 1,
         numbers.sequence + len(signals),
@@ -126,30 +122,42 @@ def lay_out(
         numbers.has_signals or into_signals.size > 0,
         numbers.has_items or into_items.size > 0,
     )
-    stamps = [signal.record[3] for _, _, _, _, signal in laid]
+    stamps = [signal[0][3] for _, _, signal in laid]
     return Batch(after.serial, stamps, members, scopes, ranges, into_signals, into_items), after
 
 
-def _lane(position: int, is_used: bool, placed: list[tuple[int, Outgoing]]) -> Lane:
-    if not placed:
+@lru_cache(maxsize=4096)
+def _place(signal: str) -> _Place:
+    """Return where *signal* lies in a batch: items last, by scope within."""
+    shallow, deep = counted_scopes(signal)
+    return is_item(signal), shallow, deep or ""
+
+
+def _groups(places: list[_Place]) -> list[tuple[_Place, int, int]]:
+    """Return each place of the sorted *places* with its first index and the one after its last."""
+    groups: list[tuple[_Place, int, int]] = []
+    index = 0
+    for place, members in groupby(places):
+        first, index = index, index + sum(1 for _ in members)
+        groups.append((place, first, index))
+    return groups
+
+
+def _lane(position: int, is_used: bool, laid: list[tuple[_Place, int, Outgoing]]) -> Lane:
+    if not laid:
         return Lane(position, b"", 0, 0)
-    # Places are those within the batch; a reader wants those within the entry.
-    order = {place: index for index, place in enumerate(sorted([place for place, _ in placed]))}
+    # Indexes are those within the batch; a reader wants those within the entry.
+    order = {index: rank for rank, index in enumerate(sorted([index for _, index, _ in laid]))}
     return Lane(
-        position, _codec.pack_body([(order[place], signal) for place, signal in placed]), len(placed), 1 - is_used
+        position, _codec.pack_body([(order[index], signal) for _, index, signal in laid]), len(laid), 1 - is_used
     )
 
 
-def _scopes(signal: str) -> tuple[str, str]:
-    shallow, deep = counted_scopes(signal)
-    return shallow, deep or ""
-
-
-def _ranges(pairs: list[tuple[str, str]]) -> tuple[list[str], bytes]:
-    """Return the scopes of sorted (shallow, deep) pairs, and the first and last of each, counted from 1."""
+def _ranges(groups: list[tuple[_Place, int, int]]) -> tuple[list[str], bytes]:
+    """Return the scopes of the groups, and the first and last signal of each, counted from 1."""
     spans: dict[str, tuple[int, int]] = {}
-    for index, (shallow, deep) in enumerate(pairs, start=1):
-        for scope in (shallow, deep) if deep else (shallow,):
-            spans[scope] = (spans.get(scope, (index,))[0], index)
-    packed = [first.to_bytes(2, "big") + last.to_bytes(2, "big") for first, last in spans.values()]
-    return list(spans), b"".join(packed)
+    for (_, shallow, deep), first, end in groups:
+        spans[shallow] = (spans.get(shallow, (first + 1,))[0], end)
+        if deep:
+            spans[deep] = (first + 1, end)
+    return list(spans), b"".join([first.to_bytes(2, "big") + last.to_bytes(2, "big") for first, last in spans.values()])

@@ -7,7 +7,8 @@ unpacked, and every field is checked. What is wrong raises `UndecodableError` an
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, NamedTuple
+import struct
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import msgpack  # type: ignore[import-untyped]  # pyright: ignore[reportMissingTypeStubs]  it ships no types
 
@@ -68,30 +69,28 @@ class Entry(NamedTuple):
     records: list[SignalRecord]
 
 
-class Outgoing(NamedTuple):
-    """A signal on its way out.
+Outgoing: TypeAlias = "tuple[SignalRecord, bytes | None]"
+"""A signal on its way out, and its payload as packed; a plain tuple, being made for each signal."""
 
-    Attributes:
-        record: The signal.
-        payload: Its payload as packed; None if it has none.
-    """
 
-    record: SignalRecord
-    payload: bytes | None
+def outgoing(record: SignalRecord) -> Outgoing:
+    """Pack the payload of *record*, which is portable."""
+    payload = record[4]
+    return record, None if payload is None else _pack(payload)
 
-    @classmethod
-    def of(cls, record: SignalRecord) -> Outgoing:
-        """Pack the payload of *record*, which is portable."""
-        payload = record[4]
-        return cls(record, None if payload is None else _pack(payload))
 
-    @property
-    def size(self) -> int:
-        """At least the bytes it takes in a body."""
-        signal, _, key, _, _, propagation, _ = self.record
-        # A character takes at most four bytes; the rest are heads, the place and the operation id.
-        path = 0 if propagation is None else sum(3 + 4 * len(name) for name in propagation.path)
-        return 40 + 4 * (len(signal) + len(key or "")) + len(self.payload or b"") + path
+def body_bytes(signal: Outgoing) -> int:
+    """Return at least the bytes that *signal* takes in a body."""
+    (name, _, key, _, _, propagation, _), payload = signal
+    # A character takes at most four bytes; the rest are heads, the place and the operation id.
+    size = 40 + 4 * len(name)
+    if key is not None:
+        size += 4 * len(key)
+    if payload is not None:
+        size += len(payload)
+    if propagation is not None:
+        size += sum(3 + 4 * len(step) for step in propagation.path)
+    return size
 
 
 def pack_body(placed: Sequence[tuple[int, Outgoing]]) -> bytes:
@@ -106,9 +105,11 @@ def _path(record: SignalRecord) -> tuple[tuple[str, ...], ...]:
     return () if record[5] is None else (record[5].path,)
 
 
-def pack_age(seconds: float) -> bytes:
-    """Pack an age as milliseconds in 4 bytes; what lies ahead is now."""
-    return min(max(int(seconds * 1000 + 0.5), 0), _MAX_AGE_MS).to_bytes(4, "big")
+def pack_ages(stamps: Sequence[float], now: float) -> bytes:
+    """Pack the ages of *stamps* as milliseconds, 4 bytes each; what lies ahead is now."""
+    return struct.pack(
+        f">{len(stamps)}I", *[min(max(int((now - stamp) * 1000 + 0.5), 0), _MAX_AGE_MS) for stamp in stamps]
+    )
 
 
 def unpack_entry(entry_id: bytes, fields: Mapping[bytes, bytes], shift: float = 0.0) -> Entry:

@@ -88,8 +88,9 @@ class Outbox:
                     self.stale += 1
                     self._skip(entry)
                 else:
-                    signals.append(_codec.Outgoing.of(entry))
-                    size += signals[-1].size
+                    signal = _codec.outgoing(entry)
+                    signals.append(signal)
+                    size += _codec.body_bytes(signal)
             skipped, self._skipped = (self._skipped[0], self._skipped[1]), [0, 0]
         self.taken += len(signals)
         return Taken(signals, skipped, markers)

@@ -157,5 +157,5 @@ class Sender:
 
     def _refuse(self, signal: _codec.Outgoing, error: ResponseError) -> None:
         if not self._tally.refused:
-            _log.error("the bus refuses signal %r and drops it: %s; further ones are counted", signal.record[0], error)
+            _log.error("the bus refuses signal %r and drops it: %s; further ones are counted", signal[0][0], error)
         self._tally.refused += 1

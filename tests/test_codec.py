@@ -15,7 +15,7 @@ from ephemeral._payloads import check_portable_path
 from ephemeral.abc import HealthRecord, Lease, SharedRecord
 from ephemeral_redis import _batch, _codec, _keys
 from ephemeral_redis._batch import Numbers
-from ephemeral_redis._codec import Outgoing, UndecodableError
+from ephemeral_redis._codec import UndecodableError
 
 ORIGIN = bytes(range(8))
 NAMES = st.sampled_from(
@@ -36,7 +36,9 @@ def entry_of(lane, ages):
 
 
 def lay_out(records, numbers=None, *, publish_items=True):
-    return _batch.lay_out(ORIGIN, [Outgoing.of(r) for r in records], numbers or Numbers(), publish_items=publish_items)
+    return _batch.lay_out(
+        ORIGIN, [_codec.outgoing(r) for r in records], numbers or Numbers(), publish_items=publish_items
+    )
 
 
 @given(
@@ -85,7 +87,7 @@ def test_what_is_dropped_or_only_counted_still_moves_the_numbers():
     ("seconds", "packed"), [(0.0, 0), (-5.0, 0), (0.0004, 0), (0.0006, 1), (59.9996, 60000), (1e9, 0xFFFFFFFF)]
 )
 def test_ages_are_milliseconds_and_never_of_the_future(seconds, packed):
-    assert int.from_bytes(_codec.pack_age(seconds), "big") == packed
+    assert int.from_bytes(_codec.pack_ages([0.0], seconds), "big") == packed
 
 
 def body(*items):
@@ -158,7 +160,7 @@ def test_the_longest_way_that_may_be_raised_is_read():
     batch, _ = lay_out([longest])
     [read] = _codec.unpack_entry(b"1000-0", entry_of(batch.signals, bytes(4))).records
     assert read[5] == longest[5]
-    assert Outgoing.of(longest).size >= len(batch.signals.body)
+    assert _codec.body_bytes(_codec.outgoing(longest)) >= len(batch.signals.body)
 
 
 @given(st.dictionaries(st.sampled_from(sorted(GOOD)), st.binary(max_size=40)))

@@ -10,7 +10,6 @@ import redis.asyncio
 
 from ephemeral_redis import _batch, _codec, _keys
 from ephemeral_redis._batch import Numbers
-from ephemeral_redis._codec import Outgoing
 from ephemeral_redis._scripts import Bounds, Calls
 
 pytestmark = [pytest.mark.real_time, pytest.mark.server]
@@ -37,11 +36,11 @@ async def calls(request):
 
 
 def outgoing(signal, age=0.0, payload=None):
-    return Outgoing.of((signal, 0, None, NOW - age, payload, None, ORIGIN.hex()))
+    return _codec.outgoing((signal, 0, None, NOW - age, payload, None, ORIGIN.hex()))
 
 
 def batch_of(*signals, numbers=None, publish_items=True):
-    out = [signal if isinstance(signal, Outgoing) else outgoing(signal) for signal in signals]
+    out = [signal if isinstance(signal, tuple) else outgoing(signal) for signal in signals]
     return _batch.lay_out(ORIGIN, out, numbers or Numbers(), publish_items=publish_items)
 
 
