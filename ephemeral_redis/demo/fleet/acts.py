@@ -26,6 +26,8 @@ CALM = 1.0
 """Seconds between acts, so that the eye sees the fleet at rest."""
 BUS_AWAY = 1.5
 """Seconds that the bus stays dead: several times what the workers need to notice."""
+PROBER_SEEN = 0.5
+"""Seconds that a prober is left to hang before it is killed, so that the eye sees it; well below its own time limit."""
 ACT_TIMEOUT = 20.0
 """Seconds that the fleet may take to answer an act. The longest is to wait for a dead prober's lease to end: 4 s."""
 
@@ -100,6 +102,7 @@ class Acts:
         await self._start_primary("--frozen")
         prober = await self._find_prober()
         if prober is not None:
+            await anyio.sleep(PROBER_SEEN)
             self._history.note(f"worker.killed:{prober.name}", f"SIGKILL, pid {prober.process.pid}, as the prober")
             prober.kill()
         self._primary.thaw()
