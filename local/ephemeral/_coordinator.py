@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterable, Callable, Coroutine, Iterable
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Coroutine, Iterable, Sized
 from contextlib import AbstractAsyncContextManager
 from contextvars import Context
 from types import TracebackType
@@ -62,11 +62,12 @@ class CoordinatorBase(OperationWindow[S], Generic[T, S]):
         # Without a sink its operations' signals may steer it all the same, as long as a sink would keep them.
         self._sink = options.signals or SignalSink(clock=lambda: self.wall_time(self._workers.now()))
         self._line = self._make_line()
+        self._ready: Sized = self._line
         self._intake = self._make_intake()
         self._workers = Workers(self._serve, limit=options.max_concurrency)
         self._active = 0
-        # Whether the end of an operation matters to anybody but the counters.
-        self._heeds_ends = options.on_sample is not None
+        # Whether the end of an operation matters to anybody but the counters: to this kind, or to callbacks and drains.
+        self._tells_ends = self._heeds_ends = options.on_sample is not None
         lifetime = optional_seconds("max_operation_lifetime", options.max_operation_lifetime)
         assert lifetime is not None
         self._history = OperationHistory(
@@ -178,7 +179,7 @@ class CoordinatorBase(OperationWindow[S], Generic[T, S]):
         self._steering.complete()
         if self._feed is not None:
             self._feed.stop()
-        self._heeds_ends = True
+        self._tells_ends = self._heeds_ends = True
 
     async def drain(self, timeout: float | None = None) -> bool:
         """Wait until all that was accepted has ended; a paused coordinator resumes for it.
@@ -321,13 +322,14 @@ class CoordinatorBase(OperationWindow[S], Generic[T, S]):
         In one piece, and with the names it needs at hand: each call it might be split into, and each callable read from
         an attribute, would cost 2 % of a trivial item's 3 µs.
         """
-        line, intake, workers, first_step = self._line, self._intake, self._workers, self._first_step
+        line, ready, intake, workers = self._line, self._ready, self._intake, self._workers
+        first_step = self._first_step
         now, remember, has_ended = workers.now, self._history.remember, self._history.ended
         verdict = self._steering.verdict if self._steering.steers else None
         while not worker.interrupted:
             if workers.latest >= workers.slice_end:
                 await workers.breathe()
-            if not line or self._is_paused or workers.surplus > 0:
+            if not ready or self._is_paused or workers.surplus > 0:
                 await workers.park()
                 continue
             if verdict is not None and (decided := verdict()) is not RUN:
@@ -388,7 +390,7 @@ class CoordinatorBase(OperationWindow[S], Generic[T, S]):
         run = self._run
         coroutine = run(operation.item, operation) if self._body_takes_operation else run(operation.item)
         waiting_for = coroutine.send(None)
-        if self._line:
+        if self._ready:
             self._workers.wake()
         return coroutine, waiting_for
 
@@ -430,6 +432,8 @@ class CoordinatorBase(OperationWindow[S], Generic[T, S]):
 
     def _after_end(self, operation: Operation) -> None:  # noqa: ARG002  other kinds look at how it ended
         """Tell those who heed the end of *operation*; called if `_heeds_ends`."""
+        if not self._tells_ends:
+            return
         if self._options.on_sample is not None:
             self._call(self._options.on_sample, self.get_snapshot())
         self._note_drained()

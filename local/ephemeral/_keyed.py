@@ -64,6 +64,7 @@ class EphemeralKeyedWorkCoordinator(CoordinatorBase[T, EphemeralOperationSnapsho
         require_plain("key_selector", key_selector)
         self._key_selector = key_selector
         super().__init__(body, options)
+        self._ready = self._lanes.ready
         self._heeds_ends = True
 
     @classmethod
@@ -104,13 +105,14 @@ class EphemeralKeyedWorkCoordinator(CoordinatorBase[T, EphemeralOperationSnapsho
         return self._lanes
 
     def _make_intake(self) -> Intake[Any]:
+        waiting, bound = self._lanes.waiting, self._options.max_pending
         if self._producers is None:
-            return super()._make_intake()
-        return KeyedIntake(self._name, self._options.max_pending, self._line, self._admit, self._producers)
+            return Intake(self._name, bound, waiting, self._admit)
+        return KeyedIntake(self._name, bound, waiting, self._admit, self._producers)
 
     # Intake
 
-    def _with_key(self, item: T) -> KeyedItem[T]:
+    def _with_key(self, item: T) -> KeyedItem:
         key = self._key_selector(item)
         try:
             hash(key)
@@ -118,7 +120,7 @@ class EphemeralKeyedWorkCoordinator(CoordinatorBase[T, EphemeralOperationSnapsho
             raise TypeError(
                 f"key_selector returned {key!r}, which is not hashable; make it a str or a tuple"
             ) from error
-        return KeyedItem(key, key if isinstance(key, str) else str(key), item)
+        return key, key if isinstance(key, str) else str(key), item
 
     async def enqueue(self, item: T) -> int:
         """Accept *item* and return its operation's id; waits only while its key is full or `max_pending` items wait.
@@ -155,12 +157,12 @@ class EphemeralKeyedWorkCoordinator(CoordinatorBase[T, EphemeralOperationSnapsho
         return super().enqueue_threadsafe(self._with_key(item))  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]  the intake takes items with their keys
 
     def _admit(self, item: Any, context: Context) -> int:
-        keyed: KeyedItem[T] = item
-        operation = _KeyedOperation(self, next_id(), keyed.name, keyed.item, context)
-        operation.lane_key = keyed.key
+        key, name, item = item
+        operation = _KeyedOperation(self, next_id(), name, item, context)
+        operation.lane_key = key
         self._line.append(operation)
         # Whatever else waits: this may be the only one whose key may run.
-        if self._line:
+        if self._ready:
             self._workers.wake()
         return operation.id
 
@@ -168,9 +170,10 @@ class EphemeralKeyedWorkCoordinator(CoordinatorBase[T, EphemeralOperationSnapsho
 
     def _after_end(self, operation: Operation) -> None:
         # A plain function that ran out of time runs on, and may not meet another one of its key.
-        if not isinstance(operation.error, StillRunningError):
+        if operation.error is None or not isinstance(operation.error, StillRunningError):
             self._release(operation)
-        super()._after_end(operation)
+        if self._tells_ends:  # spares most items a call
+            super()._after_end(operation)
 
     async def _after_failure(self, operation: Operation, error: BaseException) -> None:
         try:
@@ -183,8 +186,7 @@ class EphemeralKeyedWorkCoordinator(CoordinatorBase[T, EphemeralOperationSnapsho
         self._release(operation)
         super()._skip(operation)
 
-    def _release(self, operation: Operation) -> None:
-        assert isinstance(operation, _KeyedOperation)
+    def _release(self, operation: Any) -> None:
         key, operation.lane_key = operation.lane_key, None
         self._lanes.release(key)
 

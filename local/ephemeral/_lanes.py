@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections import deque
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Sized
 from heapq import heapify, heappop, heappush
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -37,16 +36,17 @@ class Line(Protocol[E]):
         ...
 
 
-class _Lane(Generic[E]):
-    """What waits under one key, and how many of its places are taken."""
+class _Lane:
+    """How many elements wait under one key, the numbers of the first and the last, and how many places are taken.
 
-    __slots__ = ("is_ready", "key", "taken", "waiting")
+    It may go on, and is among the ready ones, exactly if something waits and a place is free.
+    """
+
+    __slots__ = ("count", "first", "key", "last", "taken")
 
     def __init__(self, key: Hashable) -> None:
         self.key = key
-        self.waiting: deque[tuple[int, E]] = deque()
-        self.taken = 0
-        self.is_ready = False
+        self.taken = self.count = self.first = self.last = 0
 
 
 class Lanes(Generic[E]):
@@ -76,27 +76,37 @@ class Lanes(Generic[E]):
         self._key_of = key_of
         self._in_turn = in_turn
         self._upstream = upstream
-        self._lanes: dict[Hashable, _Lane[E]] = {}
-        # The lanes that may go on, by the number of their first element or of their turn.
-        self._ready: list[tuple[int, _Lane[E]]] = []
-        self._numbers = itertools.count()
-        self._count = 0
+        self._lanes: dict[Hashable, _Lane] = {}
+        # Numbers instead of queues, pairs or links: the collector looks at none of them.
+        self._waiting: dict[int, E] = {}
+        self._next_in_lane: dict[int, int] = {}
+        # The lanes that may go on, each by the number of its first element or of its turn, and these as a heap.
+        self._lane_of: dict[int, _Lane] = {}
+        self._ready: list[int] = []
+        self._next_number = itertools.count().__next__
 
     def __bool__(self) -> bool:
         return bool(self._ready)
 
     def __len__(self) -> int:
-        return self._count
+        return len(self._waiting)
 
     def __iter__(self) -> Iterator[E]:
         """Iterate over all that wait, in order of arrival."""
-        waiting = [pair for lane in self._lanes.values() for pair in lane.waiting]
-        waiting.sort(key=lambda pair: pair[0])
-        return (element for _, element in waiting)
+        return iter(self._waiting.values())
 
-    def __contains__(self, element: Any) -> bool:
-        lane = self._lanes.get(self._key_of(element))
-        return lane is not None and any(other is element for _, other in lane.waiting)
+    def __contains__(self, element: object) -> bool:
+        return element in self._waiting.values()
+
+    @property
+    def ready(self) -> Sized:
+        """The lanes that may go on, always the same object: for who asks often and spares the call to this one."""
+        return self._ready
+
+    @property
+    def waiting(self) -> Sized:
+        """All that wait, always the same object, likewise."""
+        return self._waiting
 
     @property
     def lane_count(self) -> int:
@@ -106,7 +116,7 @@ class Lanes(Generic[E]):
     def count(self, key: Hashable) -> int:
         """Return how many elements wait under *key*."""
         lane = self._lanes.get(key)
-        return 0 if lane is None else len(lane.waiting)
+        return 0 if lane is None else lane.count
 
     def is_full(self, key: Hashable) -> bool:
         """Whether no place of *key* is free."""
@@ -115,73 +125,107 @@ class Lanes(Generic[E]):
 
     def append(self, element: E) -> None:
         """Put *element* at the end of its lane."""
-        lane = self._lane(self._key_of(element))
-        lane.waiting.append((next(self._numbers), element))
-        self._count += 1
-        if not lane.is_ready:
-            self._make_ready(lane)
+        key = self._key_of(element)
+        lane = self._lanes.get(key)
+        if lane is None:
+            lane = self._lanes[key] = _Lane(key)
+        number = self._next_number()
+        self._waiting[number] = element
+        if lane.count:
+            self._next_in_lane[lane.last] = number
+        else:
+            lane.first = number
+            if lane.taken < self._places:
+                self._lane_of[number] = lane
+                heappush(self._ready, number)
+        lane.last = number
+        lane.count += 1
 
     def popleft(self) -> E:
         """Take the element whose turn it is, and a place of its lane; only while this is true."""
-        lane = heappop(self._ready)[1]
-        lane.is_ready = False
+        lane = self._lane_of.pop(heappop(self._ready))
+        first = lane.first
         lane.taken += 1
-        element = lane.waiting.popleft()[1]
-        self._make_ready(lane)
-        self._left(lane.key)
-        return element
+        lane.count -= 1
+        if lane.count:
+            lane.first = self._next_in_lane.pop(first)
+            if lane.taken < self._places:
+                self._make_ready(lane)
+        if self._upstream is not None:
+            self._upstream.release(lane.key)
+        return self._waiting.pop(first)
 
     def take(self, key: Hashable) -> None:
-        """Take a place of *key* for an element that never waited here."""
-        self._lane(key).taken += 1
+        """Take a place of *key* for an element that never waited here; only where nothing waits."""
+        lane = self._lanes.get(key)
+        if lane is None:
+            lane = self._lanes[key] = _Lane(key)
+        lane.taken += 1
 
     def release(self, key: Hashable) -> None:
         """Give a place of *key* back."""
         lane = self._lanes[key]
         lane.taken -= 1
-        if not lane.is_ready:
-            self._make_ready(lane)
-        self._forget_if_idle(lane)
+        if lane.count:
+            if lane.taken == self._places - 1:  # it was full
+                self._make_ready(lane)
+        elif not lane.taken:
+            del self._lanes[key]
 
     def remove(self, element: E) -> None:
         """Take *element* out of the middle: it goes on nowhere and takes no place. Costs O(n)."""
         lane = self._lanes[self._key_of(element)]
-        place = next(place for place, (_, other) in enumerate(lane.waiting) if other is element)
-        del lane.waiting[place]
-        if lane.is_ready and not (lane.waiting and (place or self._in_turn)):
-            self._ready = [entry for entry in self._ready if entry[1] is not lane]
-            heapify(self._ready)
-            lane.is_ready = False
-            self._make_ready(lane)
-        self._left(lane.key)
-        self._forget_if_idle(lane)
+        numbers = self._numbers(lane)
+        number = next(number for number in numbers if self._waiting[number] == element)
+        was_first = number == lane.first
+        del self._waiting[number]
+        numbers.remove(number)
+        self._chain(lane, numbers)
+        if was_first and lane.taken < self._places and not (self._in_turn and numbers):
+            self._make_unready(lane)
+            if numbers:
+                self._make_ready(lane)
+        self._left(lane, 1)
 
     def clear(self) -> None:
         """Take out all that wait; places stay taken."""
-        self._ready.clear()
+        for counted in (self._ready, self._lane_of, self._waiting, self._next_in_lane):
+            counted.clear()
         for lane in list(self._lanes.values()):
-            lane.is_ready = False
-            while lane.waiting:
-                lane.waiting.pop()
-                self._left(lane.key)
-            self._forget_if_idle(lane)
+            gone, lane.count = lane.count, 0
+            self._left(lane, gone)
 
-    def _lane(self, key: Hashable) -> _Lane[E]:
-        lane = self._lanes.get(key)
-        if lane is None:
-            lane = self._lanes[key] = _Lane(key)
-        return lane
+    def _numbers(self, lane: _Lane) -> list[int]:
+        """Return the numbers of all that wait in *lane*."""
+        numbers = [lane.first]
+        while len(numbers) < lane.count:
+            numbers.append(self._next_in_lane[numbers[-1]])
+        return numbers
 
-    def _make_ready(self, lane: _Lane[E]) -> None:
-        if lane.waiting and lane.taken < self._places:
-            lane.is_ready = True
-            heappush(self._ready, (next(self._numbers) if self._in_turn else lane.waiting[0][0], lane))
+    def _chain(self, lane: _Lane, numbers: list[int]) -> None:
+        """Have exactly these wait in *lane*."""
+        for number in self._numbers(lane):
+            self._next_in_lane.pop(number, None)
+        self._next_in_lane.update(itertools.pairwise(numbers))
+        lane.count = len(numbers)
+        if numbers:
+            lane.first, lane.last = numbers[0], numbers[-1]
 
-    def _left(self, key: Hashable) -> None:
-        self._count -= 1
-        if self._upstream is not None:
-            self._upstream.release(key)
-
-    def _forget_if_idle(self, lane: _Lane[E]) -> None:
-        if not lane.waiting and not lane.taken:
+    def _left(self, lane: _Lane, gone: int) -> None:
+        """Follow elements out that did not go on."""
+        if not lane.count and not lane.taken:
             del self._lanes[lane.key]
+        if self._upstream is not None:
+            for _ in range(gone):
+                self._upstream.release(lane.key)
+
+    def _make_ready(self, lane: _Lane) -> None:
+        number = self._next_number() if self._in_turn else lane.first
+        self._lane_of[number] = lane
+        heappush(self._ready, number)
+
+    def _make_unready(self, lane: _Lane) -> None:
+        number = next(number for number, other in self._lane_of.items() if other is lane)
+        del self._lane_of[number]
+        self._ready.remove(number)
+        heapify(self._ready)

@@ -66,10 +66,8 @@ class _ResultOperation(Operation):
 
     __slots__ = ("answer", "result")
 
-    def __init__(self, home: Any, operation_id: int, item: Any, context: Context) -> None:
-        super().__init__(home, operation_id, None, item, context)
-        self.result: Any = None
-        self.answer: _Answer | None = None
+    result: Any
+    answer: _Answer | None
 
     def snapshot(self) -> EphemeralOperationResultSnapshot[Any]:
         base = super().snapshot()
@@ -79,8 +77,6 @@ class _ResultOperation(Operation):
     def answered(self) -> None:
         """Wake those who wait."""
         answer, self.answer = self.answer, None
-        if self.outcome is not COMPLETED:
-            self.result = None  # of a body that returned although it was cancelled
         if answer is not None:
             answer.arrived.set()
 
@@ -126,7 +122,6 @@ class EphemeralResultCoordinator(CoordinatorBase[T, EphemeralOperationResultSnap
             operation.result = await (run(item, operation) if takes_operation else run(item))
 
         self._run, self._body_takes_operation = keep_result, True
-        self._heeds_ends = True
 
     @classmethod
     def from_async_iterable(
@@ -199,6 +194,7 @@ class EphemeralResultCoordinator(CoordinatorBase[T, EphemeralOperationResultSnap
         trace: TracebackType | None = None
         try:
             if operation.outcome is Outcome.UNKNOWN:
+                self._heeds_ends = True  # before anybody waits, ends need not be looked at
                 answer = operation.answer = operation.answer or _Answer()
                 await answer.arrived.wait()
                 error, trace = answer.error, answer.trace
@@ -213,10 +209,11 @@ class EphemeralResultCoordinator(CoordinatorBase[T, EphemeralOperationResultSnap
 
     def _admit(self, item: Any, context: Context) -> int:
         if isinstance(item, _Submission):
-            operation = item.operation = _ResultOperation(self, next_id(), item.item, context)
+            operation = item.operation = _ResultOperation(self, next_id(), None, item.item, context)
             item.item = None
         else:
-            operation = _ResultOperation(self, next_id(), item, context)
+            operation = _ResultOperation(self, next_id(), None, item, context)
+        operation.result = operation.answer = None
         self._line.append(operation)
         if len(self._line) == 1:
             self._workers.wake()
@@ -229,6 +226,11 @@ class EphemeralResultCoordinator(CoordinatorBase[T, EphemeralOperationResultSnap
             answer.error, answer.trace = error, traceback_of_body(error)
             error = copy_error(error)
         super()._broke(operation, error)
+
+    def _cancelled(self, operation: Operation) -> None:
+        assert isinstance(operation, _ResultOperation)
+        operation.result = None  # of a body that returned although it was cancelled
+        super()._cancelled(operation)
 
     def _after_end(self, operation: Operation) -> None:
         assert isinstance(operation, _ResultOperation)
