@@ -121,6 +121,11 @@ class LocalProcess:
         if self._process:
             self._process.send_signal(signal.SIGCONT)
 
+    def hang_up(self) -> None:
+        """Close the pipe by which the process knows that its parent lives."""
+        if self._process and self._process.stdin:
+            self._process.stdin.close()
+
     def terminate(self) -> None:
         """Ask the process to end (SIGTERM); :meth:`wait_ended` says how it did."""
         if self._process:
