@@ -116,20 +116,40 @@ def test_what_had_left_the_window_is_older_than_what_is_in_it() -> None:
 # Completed
 
 
-def test_once_completed_no_later_signal_holds_anything_back() -> None:
-    reactions = heard(("slow", 100)).completed(105)
+def test_once_completed_no_later_signal_extends_a_hold() -> None:
+    reactions = heard(("slow", 100)).completed(105, MAX_AGE)
     for stamp in (104, 105, 106):
         assert reactions.heard(SignalEvent("slow", timestamp=stamp), 106).held_until(MAX_AGE) == 110
 
 
+def test_once_completed_there_is_no_second_hold() -> None:
+    reactions = heard(("slow", 100)).completed(105, MAX_AGE)
+    assert reactions.heard(SignalEvent("slow", timestamp=120), 120).verdict(120, MAX_AGE) is RUN
+
+
+@pytest.mark.parametrize("before", [[], [("slow", 90)], [("slow", 100), ("fast", 101)]])
+def test_what_is_not_held_as_it_completes_may_be_held_once(before: list[Any]) -> None:
+    reactions = heard(*before).completed(105, MAX_AGE)
+    for stamp in (107, 108):
+        reactions = reactions.heard(SignalEvent("slow", timestamp=stamp), stamp)
+    assert reactions.held_until(MAX_AGE) == 117
+    assert reactions.heard(SignalEvent("fast", timestamp=109), 109).verdict(109, MAX_AGE) is RUN
+    assert reactions.heard(SignalEvent("slow", timestamp=130), 130).verdict(130, MAX_AGE) is RUN
+
+
+def test_completing_again_allows_no_other_hold() -> None:
+    reactions = heard(("slow", 100)).completed(105, MAX_AGE)
+    assert reactions.completed(200, MAX_AGE) is reactions
+
+
 def test_once_completed_signals_still_cancel_and_resume() -> None:
-    reactions = heard(("slow", 100)).completed(105)
+    reactions = heard(("slow", 100)).completed(105, MAX_AGE)
     assert reactions.heard(SignalEvent("stop", timestamp=106), 106).verdict(106, MAX_AGE) is SKIP
     assert reactions.heard(SignalEvent("fast", timestamp=106), 106).verdict(106, MAX_AGE) is RUN
 
 
 def test_what_had_deferred_before_may_be_heard_again_once_completed() -> None:
-    reactions = heard(("slow", 100), ("slow", 102)).completed(105).completed(200)
+    reactions = heard(("slow", 100), ("slow", 102)).completed(105, MAX_AGE)
     reactions = reactions.without(reactions.matches)
     for stamp in (100, 106):
         reactions = reactions.heard_again(SignalEvent("slow", timestamp=stamp), 107)

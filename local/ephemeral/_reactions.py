@@ -117,7 +117,8 @@ class Reactions:
         defer: As above.
         resume: As above.
         places: How many matches were heard.
-        completed_at: When the coordinator completed: what defers and is newer holds nothing back.
+        completed_at: When the coordinator completed.
+        has_last_hold: Whether it has completed, and was held back then or has been since: once, so that draining ends.
     """
 
     rules: ReactionRules
@@ -126,11 +127,14 @@ class Reactions:
     resume: Match | None = None
     places: int = 0
     completed_at: float = math.inf
+    has_last_hold: bool = False
 
     def heard(self, event: SignalEvent, now: float) -> Self:
         """Take in a signal that was just raised."""
-        kinds = KINDS if self.completed_at == math.inf else ("cancel", "resume")
-        return self._with(event, now, kinds)
+        after = self._with(event, now, ("cancel", "resume") if self.has_last_hold else KINDS)
+        if after.defer is not self.defer and self.completed_at != math.inf:
+            return replace(after, has_last_hold=True)
+        return after
 
     def heard_again(self, event: SignalEvent, now: float) -> Self:
         """Take in a signal that may have been heard before, after some were taken back; in order of arrival."""
@@ -156,9 +160,11 @@ class Reactions:
         changes: dict[str, Any] = {kind: None for kind in KINDS if getattr(self, kind) in gone}
         return replace(self, **changes) if changes else self
 
-    def completed(self, now: float) -> Self:
-        """Let no later signal hold anything back."""
-        return replace(self, completed_at=min(self.completed_at, now))
+    def completed(self, now: float, max_age: float) -> Self:
+        """Let signals hold items back once more at the most: what holds them now, or else the next that would."""
+        if self.completed_at != math.inf:
+            return self
+        return replace(self, completed_at=now, has_last_hold=now < self.held_until(max_age))
 
     def waited_out(self, held_by: Match | None) -> Self:
         """Let *held_by* hold nothing back any more, if it still is what does."""

@@ -103,9 +103,9 @@ class Steering:
             self._end()
 
     def complete(self) -> None:
-        """Let no signal that is raised from now on hold anything back."""
+        """Let signals hold items back once more at the most."""
         with self._turn:
-            self._reactions = self._reactions.completed(self._sink.now())
+            self._reactions = self._reactions.completed(self._sink.now(), self._sink.max_age)
 
     def verdict(self) -> Verdict:
         """Decide about the item whose turn it is; what this says holds until the loop gets control again.
