@@ -38,7 +38,7 @@ async def raise_at_rate(sink, rate):
         while count < due:
             sink.raise_signal(f"load.{count % 5}:part{count % 50}", payload=time.monotonic())
             count += 1
-        await anyio.sleep(0.002)
+        await anyio.sleep(0.01)
 
 
 async def main(url, namespace, rate, role):

@@ -7,7 +7,6 @@ ones, each a range. What ladders raise for each item comes last, and may go into
 from __future__ import annotations
 
 from functools import lru_cache
-from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from ephemeral.abc import ITEM_SIGNALS
@@ -106,14 +105,17 @@ def lay_out(
         numbers: Where the sender stands.
         publish_items: Whether what ladders raise for each item goes into its stream, or is only counted.
     """
-    laid = sorted([(_place(record[0]), index, (record, payload)) for index, (record, payload) in enumerate(signals)])
-    groups = _groups([place for place, _, _ in laid])
-    items_from = next((first for (is_item, _, _), first, _ in groups if is_item), len(laid))
-    first = numbers.sequence
-    members = b"".join([origin + (first + index).to_bytes(6, "big") for _, index, _ in laid])
-    scopes, ranges = _ranges(groups)
-    into_signals = _lane(numbers.signals, numbers.has_signals, laid[:items_from])
-    into_items = _lane(numbers.items, numbers.has_items, laid[items_from:] if publish_items else [])
+    groups: dict[_Place, list[int]] = {}
+    for index, signal in enumerate(signals):
+        groups.setdefault(_place(signal[0][0]), []).append(index)
+    places = sorted(groups)
+    laid = [index for place in places for index in groups[place]]
+    items_from = sum(len(groups[place]) for place in places if not place[0])
+    first_member = int.from_bytes(origin + numbers.sequence.to_bytes(6, "big"), "big")
+    members = b"".join([(first_member + index).to_bytes(14, "big") for index in laid])
+    scopes, ranges = _ranges([(place, len(groups[place])) for place in places])
+    into_signals = _lane(numbers.signals, numbers.has_signals, laid[:items_from], signals)
+    into_items = _lane(numbers.items, numbers.has_items, laid[items_from:] if publish_items else [], signals)
     after = Numbers(
         numbers.serial + 1,
         numbers.sequence + len(signals),
@@ -122,7 +124,7 @@ def lay_out(
         numbers.has_signals or into_signals.size > 0,
         numbers.has_items or into_items.size > 0,
     )
-    stamps = [signal[0][3] for _, _, signal in laid]
+    stamps = [signals[index][0][3] for index in laid]
     return Batch(after.serial, stamps, members, scopes, ranges, into_signals, into_items), after
 
 
@@ -133,31 +135,25 @@ def _place(signal: str) -> _Place:
     return is_item(signal), shallow, deep or ""
 
 
-def _groups(places: list[_Place]) -> list[tuple[_Place, int, int]]:
-    """Return each place of the sorted *places* with its first index and the one after its last."""
-    groups: list[tuple[_Place, int, int]] = []
-    index = 0
-    for place, members in groupby(places):
-        first, index = index, index + sum(1 for _ in members)
-        groups.append((place, first, index))
-    return groups
-
-
-def _lane(position: int, is_used: bool, laid: list[tuple[_Place, int, Outgoing]]) -> Lane:
+def _lane(position: int, is_used: bool, laid: list[int], signals: Sequence[Outgoing]) -> Lane:
     if not laid:
         return Lane(position, b"", 0, 0)
-    # Indexes are those within the batch; a reader wants those within the entry.
-    order = {index: rank for rank, index in enumerate(sorted([index for _, index, _ in laid]))}
-    return Lane(
-        position, _codec.pack_body([(order[index], signal) for _, index, signal in laid]), len(laid), 1 - is_used
-    )
+    if len(laid) == len(signals):
+        placed = [(index, signals[index]) for index in laid]
+    else:
+        # Indexes are those within the batch; a reader wants those within the entry.
+        rank = {index: rank for rank, index in enumerate(sorted(laid))}
+        placed = [(rank[index], signals[index]) for index in laid]
+    return Lane(position, _codec.pack_body(placed), len(laid), 1 - is_used)
 
 
-def _ranges(groups: list[tuple[_Place, int, int]]) -> tuple[list[str], bytes]:
+def _ranges(groups: list[tuple[_Place, int]]) -> tuple[list[str], bytes]:
     """Return the scopes of the groups, and the first and last signal of each, counted from 1."""
     spans: dict[str, tuple[int, int]] = {}
-    for (_, shallow, deep), first, end in groups:
-        spans[shallow] = (spans.get(shallow, (first + 1,))[0], end)
+    end = 0
+    for (_, shallow, deep), size in groups:
+        first, end = end + 1, end + size
+        spans[shallow] = (spans.get(shallow, (first,))[0], end)
         if deep:
-            spans[deep] = (first + 1, end)
+            spans[deep] = (first, end)
     return list(spans), b"".join([first.to_bytes(2, "big") + last.to_bytes(2, "big") for first, last in spans.values()])

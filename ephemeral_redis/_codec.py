@@ -96,20 +96,22 @@ def body_bytes(signal: Outgoing) -> int:
 def pack_body(placed: Sequence[tuple[int, Outgoing]]) -> bytes:
     """Pack signals, each with its place in the order they were raised; they lie in the sender's grouping."""
     return _pack(
-        [(place, record[0], record[2], record[1], payload, *_path(record)) for place, (record, payload) in placed]
+        [
+            # What led to it is a field of its own, which most signals are spared.
+            (place, name, key, operation_id, payload)
+            if propagation is None
+            else (place, name, key, operation_id, payload, propagation.path)
+            for place, ((name, operation_id, key, _, _, propagation, _), payload) in placed
+        ]
     )
-
-
-def _path(record: SignalRecord) -> tuple[tuple[str, ...], ...]:
-    """Return what led to a signal as a field of its own, which most signals are spared."""
-    return () if record[5] is None else (record[5].path,)
 
 
 def pack_ages(stamps: Sequence[float], now: float) -> bytes:
     """Pack the ages of *stamps* as milliseconds, 4 bytes each; what lies ahead is now."""
-    return struct.pack(
-        f">{len(stamps)}I", *[min(max(int((now - stamp) * 1000 + 0.5), 0), _MAX_AGE_MS) for stamp in stamps]
-    )
+    ages = [int((now - stamp) * 1000 + 0.5) for stamp in stamps]
+    if min(ages) < 0 or max(ages) > _MAX_AGE_MS:
+        ages = [min(max(age, 0), _MAX_AGE_MS) for age in ages]
+    return struct.pack(f">{len(ages)}I", *ages)
 
 
 def unpack_entry(entry_id: bytes, fields: Mapping[bytes, bytes], shift: float = 0.0) -> Entry:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections import deque
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -37,17 +36,20 @@ class Outbox:
         dropped: Signals dropped because the queue was full.
         stale: Signals dropped because they were older than the bus keeps when their turn came.
         taken: Signals handed to the sender.
+        is_asked: Whether somebody waits for what is queued to arrive.
     """
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._queue: deque[SignalRecord | Future[None]] = deque()
+        # A list: what is added is added at once, whole slices are taken, and neither needs a lock against the other.
+        self._queue: list[SignalRecord | Future[None]] = []
         self._lock = threading.Lock()
         self._skipped = [0, 0]
         self._orphaned: list[Future[None]] = []
         self.dropped = 0
         self.stale = 0
         self.taken = 0
+        self.is_asked = False
         # Bound once: this is the path of every raise.
         self._append = self._queue.append
 
@@ -64,6 +66,7 @@ class Outbox:
         """Return a future for the sender to end once all that is queued now has arrived."""
         marker: Future[None] = Future()
         self._append(marker)
+        self.is_asked = True
         return marker
 
     def oldest(self) -> float | None:
@@ -77,11 +80,12 @@ class Outbox:
     def take(self, oldest: float) -> Taken:
         """Take as many signals as fit one batch, leaving out those stamped before *oldest*."""
         signals: list[_codec.Outgoing] = []
-        size = 0
+        size = taken = 0
         with self._lock:
+            self.is_asked = False
             markers, self._orphaned = self._orphaned, []
-            while self._queue and len(signals) < _codec.MAX_BATCH_SIGNALS and size < _codec.FULL_BODY_BYTES:
-                entry = self._queue.popleft()
+            for entry in self._queue[: _codec.MAX_BATCH_SIGNALS]:
+                taken += 1
                 if isinstance(entry, Future):
                     markers.append(entry)
                 elif entry[3] < oldest:
@@ -91,6 +95,9 @@ class Outbox:
                     signal = _codec.outgoing(entry)
                     signals.append(signal)
                     size += _codec.body_bytes(signal)
+                    if size >= _codec.FULL_BODY_BYTES:
+                        break
+            del self._queue[:taken]
             skipped, self._skipped = (self._skipped[0], self._skipped[1]), [0, 0]
         self.taken += len(signals)
         return Taken(signals, skipped, markers)
@@ -100,8 +107,9 @@ class Outbox:
         if not self._lock.acquire(blocking=False):
             return
         try:
-            while len(self._queue) > self._limit:
-                entry = self._queue.popleft()
+            excess = self._queue[: max(0, len(self._queue) - self._limit)]
+            del self._queue[: len(excess)]
+            for entry in excess:
                 if isinstance(entry, Future):
                     self._orphaned.append(entry)
                 else:

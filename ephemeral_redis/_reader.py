@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any, cast, get_args
 
+import anyio
+
 from ephemeral import matches_pattern
 from ephemeral.abc import HealthNews, NewsKind, Positions
 
@@ -25,6 +27,9 @@ FIRST = b"0-0"
 """Before every entry of a stream."""
 
 _KINDS = frozenset(kind for part in get_args(NewsKind) for kind in (get_args(part) or (part,)))
+PACE = 0.002
+"""Seconds between a read that brought little and the next one."""
+
 _MAX_ENTRIES = 128
 _log = logging.getLogger("ephemeral")
 
@@ -165,6 +170,9 @@ class SignalReader:
                 self._tally.remote += len(records)
                 self._tally.lag = max(0.0, self._receiver.now() - records[-1][3])
                 self._receiver.receive(records)
+            # On a busy stream one read then brings many entries; what comes after a rest waits for nothing.
+            if reply and len(records) < _MAX_ENTRIES:
+                await anyio.sleep(PACE)
 
     def _read(self, stream: bytes, entry_id: bytes, fields: Mapping[bytes, bytes], shift: float) -> list[SignalRecord]:
         try:
