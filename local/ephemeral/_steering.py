@@ -143,6 +143,7 @@ class Steering:
             self._reactions = self._reactions.heard(event, now)
             if event.timestamp >= self._made_at and self._rules.ask_to_drain(event):
                 self._is_drain_asked = True
+                self._reactions = self._reactions.completed(now, self._sink.max_age)
                 self._refuse()
             # Last: whoever finds none left may rely on all having been taken in.
             self._arrived.popleft()
