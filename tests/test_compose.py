@@ -223,10 +223,9 @@ async def test_its_commands_make_a_fleet_of_one_health(tmp_path: Path) -> None:
 
 
 def has_compose() -> bool:
-    docker = shutil.which("docker")
-    return (
-        bool(docker) and not subprocess.run([docker, "compose", "version"], capture_output=True, check=False).returncode
-    )
+    if shutil.which("docker") is None:
+        return False
+    return subprocess.run(["docker", "compose", "version"], capture_output=True, check=False).returncode == 0
 
 
 @pytest.mark.skipif(not has_compose(), reason="no Docker Compose here, so it was not asked what it makes of the file")
