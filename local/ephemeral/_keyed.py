@@ -61,6 +61,8 @@ class EphemeralKeyedWorkCoordinator(CoordinatorBase[T, EphemeralOperationSnapsho
     def __init__(
         self, key_selector: Callable[[T], K], body: Callable[..., Any], options: EphemeralOptions | None = None
     ) -> None:
+        if not callable(key_selector):
+            raise TypeError(f"key_selector must be a function of one item, not {key_selector!r}")
         require_plain("key_selector", key_selector)
         self._key_selector = key_selector
         super().__init__(body, options)
