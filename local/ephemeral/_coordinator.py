@@ -308,9 +308,9 @@ class CoordinatorBase(OperationWindow[S], Generic[T, S]):
         return self._intake.enqueue_threadsafe(item, self._workers.loop)
 
     def _admit(self, item: T, context: Context) -> int:
-        operation = Operation(self, next_id(), None, item, context)
-        self._line.append(operation)
-        if len(self._line) == 1:  # before a longer one a worker is on its way already, or none may come
+        operation, line = Operation(self, next_id(), None, item, context), self._line
+        line.append(operation)
+        if len(line) == 1:  # before a longer one a worker is on its way already, or none may come
             self._workers.wake()
         return operation.id
 
