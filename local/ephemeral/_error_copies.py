@@ -36,25 +36,28 @@ def _copies_of(originals: list[BaseException]) -> dict[int, BaseException]:
 
     def copy(one: BaseException) -> BaseException:
         if id(one) not in copies:
-            copies[id(one)] = _made_as(one, arguments_of(one))
+            copies[id(one)] = _made_as(one, members_of(one))
         return copies[id(one)]
 
-    def arguments_of(one: BaseException) -> tuple[Any, ...]:
-        if isinstance(one, BaseExceptionGroup):
-            group = cast("BaseExceptionGroup[BaseException]", one)
-            return group.message, [copy(member) for member in group.exceptions]
-        return one.args
+    def members_of(one: BaseException) -> list[BaseException] | None:
+        if not isinstance(one, BaseExceptionGroup):
+            return None
+        return [copy(member) for member in cast("BaseExceptionGroup[BaseException]", one).exceptions]
 
     for one in originals:
         copy(one)
     return copies
 
 
-def _made_as(one: BaseException, arguments: tuple[Any, ...]) -> BaseException:
+def _made_as(one: BaseException, members: list[BaseException] | None) -> BaseException:
     kind = type(one)
     if any(getattr(parent, "__slots__", ()) for parent in kind.__mro__):
         raise TypeError(f"{kind!r} has slots")
     maker: Any = next(parent for parent in kind.__mro__ if parent.__module__ == "builtins")
+    # Not args: an OSError keeps its file name elsewhere, and tells here what it would be made of.
+    arguments = maker.__reduce__(one)[1]
+    if members is not None:
+        arguments = (arguments[0], members)
     twin: BaseException = maker.__new__(kind, *arguments)
     maker.__init__(twin, *arguments)
     vars(twin).update(vars(one))
