@@ -278,17 +278,33 @@ def rows(server, *, quick):
     yield from ceiling_rows(server)
 
 
+def head(server):
+    version = redis.Redis.from_url(server.url).info("server")["redis_version"]
+    python = sys.version.split()[0]
+    return f"server {version}, Python {python}, redis-py {redis.__version__}, {os.cpu_count()} cores"
+
+
+def splice(document, lines):
+    """Put *lines* between the marks of *document*."""
+    before, rest = document.read_text(encoding="utf-8").split("<!-- figures -->", 1)
+    after = rest.split("<!-- /figures -->", 1)[1]
+    table = "\n".join(["<!-- figures -->", "```text", *lines, "```", "<!-- /figures -->"])
+    document.write_text(before + table + after, encoding="utf-8")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="fewer rounds: a look, not a measurement")
-    quick = parser.parse_args().quick
+    parser.add_argument("--into", type=Path, help="a document to put the table into, between its marks")
+    options = parser.parse_args()
     with RedisServer() as server:
-        version = redis.Redis.from_url(server.url).info("server")["redis_version"]
-        print(
-            f"server {version}, Python {sys.version.split()[0]}, redis-py {redis.__version__}, {os.cpu_count()} cores"
-        )
-        for what, value, unit in rows(server, quick=quick):
-            print(f"{what:<52} {value:>34}  {unit}", flush=True)
+        lines = [head(server)]
+        print(lines[0])
+        for what, value, unit in rows(server, quick=options.quick):
+            lines.append(f"{what:<50} {value:>32}  {unit}".rstrip())
+            print(lines[-1], flush=True)
+    if options.into is not None:
+        splice(options.into, lines)
 
 
 if __name__ == "__main__":

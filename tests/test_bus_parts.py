@@ -1,0 +1,132 @@
+"""Small parts of the Redis side, each as a table: the server's clock, reply shapes, refusals, client settings."""
+
+from __future__ import annotations
+
+import pytest
+import redis.exceptions
+from redis.asyncio import Redis
+from redis.asyncio.retry import Retry
+
+from ephemeral import SignalSink
+from ephemeral_redis import RedisSignalBackend, _client, _clock, _reader, _refusals
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    monkeypatch.setattr(_clock.time, "monotonic", lambda: 0.0)
+    monkeypatch.setattr(_clock.time, "time", lambda: 1000.0)
+    return _clock.BusClock()
+
+
+@pytest.mark.parametrize(
+    ("server", "asked", "answered", "now"),
+    [
+        pytest.param(1000.5, 0.0, 1.0, 1000.0, id="within what is known"),
+        pytest.param(4600.0, 0.0, 0.001, 4599.999, id="this machine's clock is an hour late"),
+        pytest.param(10.0, 0.0, 0.5, 10.0, id="the server was set back"),
+        pytest.param(1000.0, -5.0, 0.0, 1000.0, id="a slow answer says little"),
+    ],
+)
+def test_an_answer_moves_the_clock_no_further_than_it_must(clock, server, asked, answered, now):
+    clock.learn(server, asked_at=asked, answered_at=answered)
+    assert clock.now() == pytest.approx(now)
+
+
+ENTRY = (b"1-0", {b"k": b"v", b"x": b"y"})
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        pytest.param([[b"s", [(b"1-0", {b"k": b"v", b"x": b"y"})]]], id="a list"),
+        pytest.param({b"s": [(b"1-0", {b"k": b"v", b"x": b"y"})]}, id="a map"),
+        pytest.param({b"s": [[(b"1-0", {b"k": b"v", b"x": b"y"})]]}, id="a map, wrapped once more"),
+        pytest.param([[b"s", [[b"1-0", [b"k", b"v", b"x", b"y"]]]]], id="raw"),
+    ],
+)
+def test_every_shape_of_a_reply_is_read(reply):
+    assert list(_reader.entries_of(reply)) == [(b"s", *ENTRY)]
+
+
+@pytest.mark.parametrize("reply", [None, [], {}])
+def test_a_quiet_wait_brings_nothing(reply):
+    assert list(_reader.entries_of(reply)) == []
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "is_before"),
+    [(b"1-0", b"2-0", True), (b"9-0", b"10-0", True), (b"5-2", b"5-10", True), (b"5-1", b"5-1", False)],
+)
+def test_ids_are_compared_as_numbers(one, other, is_before):
+    assert _reader.is_before(one, other) is is_before
+
+
+@pytest.mark.parametrize(
+    ("error", "passes"),
+    [
+        (redis.exceptions.OutOfMemoryError("OOM command not allowed"), True),
+        (redis.exceptions.ReadOnlyError("You can't write against a read only replica."), True),
+        (redis.exceptions.ResponseError("OOM command not allowed when used memory > 'maxmemory'. script: x"), True),
+        (redis.exceptions.ResponseError("MISCONF Redis is configured to save RDB snapshots"), True),
+        (redis.exceptions.NoPermissionError("this user has no permissions"), True),
+        (redis.exceptions.ResponseError("WRONGTYPE Operation against a key holding the wrong kind of value"), False),
+    ],
+)
+def test_a_refusal_that_passes_is_told_from_one_that_comes_again(error, passes):
+    assert _refusals.is_passing(error) is passes
+
+
+def test_clients_are_set_to_fail_early_and_once():
+    settings = _client.client_settings("command")
+    assert settings["socket_timeout"] == settings["socket_connect_timeout"] == 1.0
+    assert isinstance(settings["retry"], Retry)  # the asynchronous one: redis-py takes the other one too, and blocks
+    assert settings["retry"].get_retries() == 0
+    assert settings["health_check_interval"] == 0
+    reader = _client.client_settings("signals", timeout=_client.READER_SECONDS)
+    # A wait that is longer than the socket's time-out ends as one; none at all hangs on a frozen server.
+    assert reader["socket_timeout"] > _client.BLOCK_SECONDS
+
+
+def test_settings_that_this_redis_py_does_not_know_are_left_out(monkeypatch):
+    class Old:
+        def __init__(self, *, socket_timeout=None, retry=None):
+            pass
+
+    monkeypatch.setattr(_client, "AbstractConnection", Old)
+    assert set(_client.client_settings("command")) == {"socket_timeout", "retry"}
+
+
+def test_what_a_user_sets_wins():
+    made = []
+    factory = _client.url_factory("redis://localhost", {"socket_timeout": 9.0, "username": "u"})
+    made.append(factory(**_client.client_settings("command")))
+    options = made[0].connection_pool.connection_kwargs
+    assert (options["socket_timeout"], options["username"], options["client_name"]) == (9.0, "u", "ephemeral-command")
+    assert isinstance(made[0], Redis)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "says"),
+    [
+        ({"namespace": ""}, ValueError, "namespace"),
+        ({"namespace": "a b"}, ValueError, "namespace"),
+        ({"namespace": 7}, TypeError, "namespace"),
+        ({"retention": 0}, ValueError, "retention"),
+        ({"capacity": 10}, ValueError, "capacity must be at least 1000"),
+        ({"max_outbox": 0}, ValueError, "max_outbox"),
+        ({"publish": ""}, ValueError, "pattern"),
+        ({"mirror": 7}, TypeError, "pattern"),
+    ],
+)
+def test_bad_options_are_refused_at_once(options, error, says):
+    with pytest.raises(error, match=says):
+        RedisSignalBackend.from_url("redis://localhost", **{"namespace": "x", **options})
+
+
+def test_a_backend_shows_no_secret_and_may_be_left_unopened():
+    backend = RedisSignalBackend.from_url("redis://user:hunter2@localhost/0", namespace="shop")
+    sink = SignalSink(backend=backend)
+    sink.raise_signal("a")
+    assert repr(backend) == "<RedisSignalBackend 'shop' at redis://***@localhost/0: away>"
+    assert sink.is_degraded
+    assert backend.close(0).result(0) == 1
