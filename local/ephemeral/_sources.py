@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterable, Awaitable, Callable
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable
 from typing import Any, Final, Generic, TypeVar
 
 import anyio
@@ -18,6 +18,8 @@ T = TypeVar("T")
 
 # A source that is closed may have to say goodbye to somebody, but must not hold up the end for ever.
 CLOSE_SECONDS: Final = 5.0
+
+_END: Final[Any] = object()
 
 _log: Final = logging.getLogger("ephemeral")
 
@@ -93,24 +95,34 @@ class Feed(Generic[T]):
         iterator = aiter(self._source)
         try:
             with self._scope:
-                next_turn = workers.now() + SLICE
-                while not self._is_stopped:
-                    try:
-                        await intake.wait_for_room()
-                        item = await anext(iterator)
-                        await enqueue(item)
-                    except StopAsyncIteration:
-                        break
-                    except CoordinatorCompletedError:
-                        if not self._is_stopped:
-                            raise  # the source got it elsewhere
-                        break
-                    del item  # waiting for the next one must not keep this one alive
-                    if workers.now() >= next_turn:
-                        await anyio.lowlevel.checkpoint()
-                        next_turn = workers.now() + SLICE
+                await self._take_all(iterator, workers, intake, enqueue)
         finally:
             close = getattr(iterator, "aclose", None)
             if close is not None:
                 with anyio.move_on_after(CLOSE_SECONDS, shield=True):
                     await close()
+
+    async def _take_all(
+        self,
+        iterator: AsyncIterator[T],
+        workers: Workers,
+        intake: Intake[Any],
+        enqueue: Callable[[T], Awaitable[int]],
+    ) -> None:
+        next_turn = workers.now() + SLICE
+        while not self._is_stopped:
+            try:
+                await intake.wait_for_room()
+            except CoordinatorCompletedError:
+                return
+            item = await anext(iterator, _END)
+            if item is _END:
+                return
+            try:
+                await enqueue(item)
+            except CoordinatorCompletedError:
+                return
+            del item  # waiting for the next one must not keep this one alive
+            if workers.now() >= next_turn:
+                await anyio.lowlevel.checkpoint()
+                next_turn = workers.now() + SLICE
