@@ -188,8 +188,9 @@ def sustained(server, rate, seconds):
             time.sleep(seconds)
             heard, elapsed = len(lags), time.monotonic() - began_at
             cpu = server_cpu(server) - cpu
-        assert sink.statistics().bus.missed == 0, sink.statistics().bus
-        return heard / elapsed, [lag * 1000 for lag in lags], cpu / heard * 1e6
+        # On cores that are busy elsewhere the sender falls behind; what its outbox then drops is said, not hidden.
+        missed = sink.statistics().bus.missed
+        return heard / elapsed, [lag * 1000 for lag in lags], cpu / heard * 1e6, missed
 
 
 def server_cpu(server):
@@ -270,8 +271,9 @@ def rows(server, *, quick):
         rates = [drain(server, f"drain{with_reader}{n}", count, with_reader=with_reader) for n in range(3)]
         yield f"drain of a backlog, {label}", f"{statistics.median(rates):,.0f}", "signals/s, median of 3"
     for rate in (10_000, 30_000):
-        got, lags, micros = sustained(server, rate, 2 if quick else 5)
-        yield f"sustained at {rate:,} a second, lag", f"{percentiles(lags)} at {got:,.0f}/s", "ms, p50 / p99"
+        got, lags, micros, missed = sustained(server, rate, 2 if quick else 5)
+        label = f"sustained at {rate:,} a second, lag" + (f" ({missed:,} missed)" if missed else "")
+        yield label, f"{percentiles(lags)} at {got:,.0f}/s", "ms, p50 / p99"
         yield f"server CPU a signal at {rate:,} a second", f"{micros:.1f}", "us"
     yield from script_rows(server)
     yield from volume_rows(server, 100_000 if quick else 1_000_000)

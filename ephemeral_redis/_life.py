@@ -283,16 +283,19 @@ class Life:
             else:
                 return
             was_up = session.was_up
-            self.tally.last_error = f"{type(cause).__name__}: {cause}"
-            if isinstance(cause, SignalBusError):
+            is_new = self.tally.last_error != str(cause)
+            self.tally.last_error = str(cause)
+            if is_new and isinstance(cause, SignalBusError):
                 self._refuse(cause)
             # One connection that was cut says nothing of the server: it is asked once more before all is called lost.
-            if was_up and not isinstance(cause, (redis.exceptions.TimeoutError, TimeoutError)):
+            # Not one that fails again and again: a right that is missing would be asked for without a pause.
+            lived_long = time.monotonic() - began_at > LAST_BACKOFF
+            if was_up and lived_long and not isinstance(cause, (redis.exceptions.TimeoutError, TimeoutError)):
                 backoff = FIRST_BACKOFF
                 continue
             self._lose(str(cause))
             self._fail_to_open(cause)
-            if time.monotonic() - began_at > 2 * LAST_BACKOFF:
+            if was_up and lived_long:
                 backoff = FIRST_BACKOFF
             # Full jitter: workers that lost the bus together do not come back together.
             await anyio.sleep(random.uniform(0, backoff))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 from pathlib import Path
 
 import pytest
@@ -71,3 +72,17 @@ def test_an_onlooker_sees_all_and_changes_nothing(url_of):
     for command in (["XADD", "{shop}:s", "*", "a", "b"], ["DEL", "{shop}:h"], ["HSET", "{shop}:h", "pri1", "x"]):
         with pytest.raises(redis.exceptions.NoPermissionError):
             client.execute_command(*command)
+
+
+def test_a_right_that_is_missing_is_asked_for_at_intervals_and_not_in_a_spin(server):
+    client = redis.Redis.from_url(server.url)
+    client.execute_command(*[word for word in LINES["worker"] if word != "+xread"])
+    url = f"{server.url}?username=worker&password=secret"
+    with SignalSink(backend=RedisSignalBackend.from_url(url, namespace="shop")) as sink:
+        before = client.info("stats")["total_connections_received"]
+        threading.Event().wait(1.0)
+        connections = client.info("stats")["total_connections_received"] - before
+        assert "xread" in sink.statistics().bus.last_error
+        assert sink.statistics().bus.reconnects > 0
+    # Three connections a try, tries 20 ms to half a second apart.
+    assert connections < 100
