@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import re
+import select
 import signal
 import subprocess
 import sys
@@ -53,14 +54,13 @@ def started(place: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
             process.kill()
 
 
-def processes_of(place: Path) -> list[str]:
-    """Return the command lines that name a file in *place*: services, workers, and the bus."""
-    found: list[str] = []
+def processes_of(place: Path) -> list[int]:
+    """Return the processes whose command line names a file in *place*: services, workers, and the bus."""
+    found: list[int] = []
     for entry in Path("/proc").glob("[0-9]*/cmdline"):
         with contextlib.suppress(OSError):  # it has just ended
-            command = entry.read_bytes()
-            if str(place).encode() in command:
-                found.append(command.replace(b"\0", b" ").decode())
+            if str(place).encode() in entry.read_bytes():
+                found.append(int(entry.parent.name))
     return found
 
 
@@ -120,6 +120,19 @@ def test_a_signal_at_any_moment_leaves_nothing_behind(place: Path, moment: str, 
     assert errors.splitlines() == [f"ephemeral: ended by {signal.Signals(number).name}; nothing is left behind"]
     assert processes_of(place) == []
     assert list(place.iterdir()) == []
+
+
+@pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="waits for processes that are not its children: Linux only")
+def test_nothing_outlives_a_demo_that_is_killed(place: Path) -> None:
+    with started(place, "--workers", "2") as process, contextlib.ExitStack() as stack:
+        assert any("service.killed" in line for line in process.stdout)
+        left = [os.pidfd_open(pid) for pid in processes_of(place)]
+        for one in left:
+            stack.callback(os.close, one)
+        assert len(left) >= 4  # two workers, a service at least, and the bus
+        process.kill()
+        for one in left:
+            assert select.select([one], [], [], 10.0)[0] == [one]
 
 
 @pytest.mark.parametrize(

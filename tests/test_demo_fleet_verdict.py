@@ -181,6 +181,12 @@ def test_what_a_worker_holds_alone_is_no_turn_of_the_fleet() -> None:
     assert [turn.epoch for turn in turns_of(changed("worker-1", alone))] == [DOWN, UP]
 
 
+def test_what_the_fleet_confirms_is_no_turn_for_those_who_had_found_it_alone() -> None:
+    confirmed = [health(21.0, "down", 2500, is_local=True), health(22.5, "down", 2600)]
+    lines = {worker: [*JOURNALS[worker], *confirmed] for worker in ("worker-1", "worker-3")}
+    assert [turn.epoch for turn in turns_of(changed(journals={**JOURNALS, **lines}))] == [DOWN, UP]
+
+
 def test_the_dead_are_not_expected_to_follow() -> None:
     assert [turn.unaware for turn in turns_of(GOOD)] == [(), ()]
 

@@ -84,35 +84,58 @@ class Probe:
 
 
 def turns_of(evidence: Evidence) -> list[Turn]:
-    """Return each change of health that the fleet shared, in order. What a worker held alone is none."""
-    followed: dict[tuple[str, int], dict[str, Line]] = {}
-    told: dict[tuple[str, int, str], list[str]] = {}
-    for worker, lines in evidence.journals.items():
-        for line in lines:
-            if line.is_local:
-                continue
-            if line.kind == "health":
-                followed.setdefault((line.name, line.epoch), {}).setdefault(worker, line)
-            elif line.kind == "signal":
-                name, _, subject = line.name.partition(":")
-                told.setdefault((subject.partition("→")[0], line.epoch, name), []).append(worker)
+    """Return each change of health that the fleet shared, in order.
+
+    What a worker held alone is none; nor is what changed nothing for anybody, such as the fleet's confirmation of what
+    each had found alone.
+    """
+    told = _told(evidence)
     turns: list[Turn] = []
-    for (processor, epoch), lines_by_worker in followed.items():
-        first = min(lines_by_worker.values(), key=lambda line: line.at)
-        could = {worker for worker in evidence.journals if evidence.killed.get(worker, first.at) >= first.at}
-        survived = could.difference(evidence.killed)
+    for (processor, epoch), lines in _followed(evidence).items():
+        first = min(lines.values(), key=lambda line: line.at)
+        survivors = set(evidence.journals).difference(evidence.killed)
         turns.append(
             Turn(
                 processor=processor,
                 epoch=epoch,
                 state=first.state,
                 began_at=first.at,
-                told_by=tuple(sorted(told.get((processor, epoch, _TOLD_BY.get(first.state, "")), ()))),
-                seconds={worker: line.at - first.at for worker, line in lines_by_worker.items()},
-                unaware=tuple(sorted(survived.difference(lines_by_worker))),
+                told_by=tuple(told.get((processor, epoch, _TOLD_BY.get(first.state, "")), ())),
+                seconds={worker: line.at - first.at for worker, line in lines.items()},
+                unaware=tuple(sorted(survivors.difference(lines))),
             )
         )
     return sorted(turns, key=lambda turn: turn.began_at)
+
+
+def _followed(evidence: Evidence) -> dict[tuple[str, int], dict[str, Line]]:
+    """Return how each worker followed each (processor, epoch) of the fleet that changed its state for somebody."""
+    followed: dict[tuple[str, int], dict[str, Line]] = {}
+    edges: set[tuple[str, int]] = set()
+    for worker, lines in evidence.journals.items():
+        held: dict[str, str] = {}
+        for line in lines:
+            if line.kind != "health":
+                continue
+            turn = line.name, line.epoch
+            is_edge = held.get(line.name, "up") != line.state
+            held[line.name] = line.state
+            if not line.is_local:
+                followed.setdefault(turn, {}).setdefault(worker, line)
+                if is_edge:
+                    edges.add(turn)
+    return {turn: lines for turn, lines in followed.items() if turn in edges}
+
+
+def _told(evidence: Evidence) -> dict[tuple[str, int, str], list[str]]:
+    """Return who raised each (processor, epoch, signal) for the fleet, once for each time."""
+    told: dict[tuple[str, int, str], list[str]] = {}
+    for worker, lines in evidence.journals.items():
+        for line in lines:
+            if line.kind == "signal" and not line.is_local:
+                name, _, subject = line.name.partition(":")
+                told.setdefault((subject.partition("→")[0], line.epoch, name), []).append(worker)
+    return told
 
 
 def probes_of(evidence: Evidence) -> list[Probe]:
