@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import anyio.lowlevel
 
@@ -48,7 +48,8 @@ def current_loop() -> Loop:
     native: Any = anyio.lowlevel.current_token().native_token
     if hasattr(native, "call_soon_threadsafe"):  # asyncio, and loops that follow its interface
         # asyncio's own loops read this very clock, through one more Python call: 94 against 54 ns.
-        is_plain = getattr(type(native), "time", None) is asyncio.BaseEventLoop.time
+        kind = cast("type[object]", type(native))
+        is_plain = getattr(kind, "time", None) is asyncio.BaseEventLoop.time
         return Loop(time.monotonic if is_plain else native.time, native.call_soon_threadsafe, threading.get_ident())
     trio: Any = sys.modules["trio"]  # it runs us, so it is loaded
     return Loop(trio.lowlevel.current_clock().current_time, _TrioWake(native), threading.get_ident())
