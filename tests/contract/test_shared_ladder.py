@@ -116,7 +116,7 @@ async def test_isolating_by_hand_holds_for_the_whole_fleet(bus, until):
             await two.enqueue("w")
             await until(lambda: backup.done == ["w"])
             two.reset_health()
-            await until(lambda: one.is_healthy)
+            await until(lambda: one.is_healthy and there.detect("failover.restored:pri1"))
         assert await edges_told(here, there) == (1, 1)
 
 
