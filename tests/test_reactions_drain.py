@@ -21,6 +21,7 @@ from ephemeral import (
     SignalEvent,
     SignalSink,
 )
+from ephemeral._reactions import Verdict
 from ephemeral.testing import MemoryBus, wait_all_blocked
 
 from .work_kit import Gates, Work, settle, working
@@ -359,3 +360,24 @@ async def test_a_signal_handler_may_ask_in_the_middle_of_anything() -> None:
             assert work.total_completed == work.total_enqueued >= 500
     finally:
         signal.signal(signal.SIGUSR1, before)
+
+
+async def test_what_a_bus_has_brought_into_the_window_is_known_before_the_loop_has_its_turn() -> None:
+    heard: list[SignalEvent] = []
+    async with two_sinks() as (here, there), coordinator(here, **REACTS) as work:
+        here.subscribe(heard.append)
+        assert here._bus is not None
+        here._bus.receive([("slow", 0, None, here.now(), None, None, there.origin)])
+        assert here.detect("slow")
+        assert work._steering.verdict() is Verdict.HOLD
+        assert heard == []
+        await settle(work)
+        assert [event.signal for event in heard] == ["slow"]
+
+
+async def test_a_listener_that_subscribed_before_the_coordinator_finds_it_told() -> None:
+    sink, taken = SignalSink(), []
+    sink.subscribe(lambda event: taken.append(work.try_enqueue("late")), "coordinator.drain.all")
+    async with coordinator(sink) as work:
+        sink.request_drain_all()
+        assert taken == [False]

@@ -33,6 +33,10 @@ _logger = logging.getLogger("ephemeral")
 _under_way: list[None] = []
 
 
+Audience = tuple[tuple[Listener, Matcher | None], ...]
+NOBODY: Final[Audience] = ()
+
+
 class Subscription:
     """A place among those who are told of signals; leaving its ``with`` block or calling `close` ends it."""
 
@@ -57,17 +61,21 @@ class Listeners:
     Attributes:
         current: What a raise calls: (listener, matcher or None for every name). Replaced as a whole, so that a raise
             under way keeps the one it has.
+        watchers: Those of them that were added with ``on_removed``, which come first. What another sink raised they are
+            told where it arrives.
+        others: All but these, who are told that on their loop or thread.
         cut: How many deliveries were left out at the nesting bound.
     """
 
     def __init__(self, on_error: ListenerErrorHandler | None, now: Callable[[], float]) -> None:
-        self.current: tuple[tuple[Listener, Matcher | None], ...] = ()
+        self.watchers = self.others = self.current = NOBODY
         self.cut = 0
         self._on_error = on_error
         self._now = now
         self._table: dict[int, tuple[Listener, Matcher | None]] = {}
+        self._watching: dict[int, tuple[Listener, Matcher | None]] = {}
         self._streams: dict[int, Callable[[], None]] = {}  # what ends each, by its number
-        self._watchers: dict[int, Callable[[Predicate | None], None]] = {}  # whom removals are told, by number
+        self._on_removed: dict[int, Callable[[Predicate | None], None]] = {}  # what tells watchers, likewise
         self._numbers = itertools.count()
         self._error_lock = reentrant_lock()
         self._errors = 0
@@ -77,7 +85,7 @@ class Listeners:
         self._changes = 0
 
     def __len__(self) -> int:
-        return len(self._table)
+        return len(self._table) + len(self._watching)
 
     @property
     def errors(self) -> int:
@@ -100,11 +108,13 @@ class Listeners:
         _require_plain(listener)
         number = next(self._numbers)
         with self._lock:
-            self._table[number] = (listener, matches)
+            if on_removed is None:
+                self._table[number] = (listener, matches)
+            else:
+                self._watching[number] = (listener, matches)
+                self._on_removed[number] = on_removed
             if on_close is not None:
                 self._streams[number] = on_close
-            if on_removed is not None:
-                self._watchers[number] = on_removed
             self._publish()
         return Subscription(self, number)
 
@@ -112,8 +122,8 @@ class Listeners:
         """Remove the listener that was added with *number*, if it is still there."""
         with self._lock:
             self._streams.pop(number, None)
-            self._watchers.pop(number, None)
-            if self._table.pop(number, None) is not None:
+            self._on_removed.pop(number, None)
+            if self._table.pop(number, None) or self._watching.pop(number, None):
                 self._publish()
 
     def close_streams(self) -> None:
@@ -126,19 +136,22 @@ class Listeners:
     def tell_removed(self, which: Predicate | None) -> None:
         """Tell the watchers, in this thread, that the signals that satisfy *which* (None: all) were taken back."""
         with self._lock:
-            watchers = tuple(self._watchers.values())
-        for watcher in watchers:
-            watcher(which)
+            told = tuple(self._on_removed.values())
+        for on_removed in told:
+            on_removed(which)
 
-    def deliver(self, record: Record) -> None:
-        """Call each listener that wants *record*, in this thread; only a request to end the program comes out."""
+    def deliver(self, record: Record, to: Audience | None = None) -> None:
+        """Call each listener, or each in *to*, that wants *record*, in this thread.
+
+        Only a request to end the program comes out.
+        """
         if _under_way and len(_under_way) >= MAX_NESTING and _nesting() > MAX_NESTING:
             self._cut_off(record)
             return
         _under_way.append(None)
         event = None
         try:
-            for listener, matches in self.current:
+            for listener, matches in self.current if to is None else to:
                 if matches is None or matches(record[0]):
                     if event is None:
                         # event_of(), written out: a call takes 50 ns.
@@ -156,7 +169,9 @@ class Listeners:
         self._changes += 1
         while True:
             changes = self._changes
-            self.current = tuple(self._table.values())
+            self.watchers = tuple(self._watching.values())
+            self.others = tuple(self._table.values())
+            self.current = self.watchers + self.others
             if changes == self._changes:  # else a finalizer changed the table before the line above was done
                 return
 

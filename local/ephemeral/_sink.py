@@ -221,7 +221,8 @@ class SignalSink(SignalQuestions, SignalClears, DrainRequests, SharedQuestions):
         """Subscribe *listener* as `subscribe` does, and have *on_removed* called when signals are taken back.
 
         That is told in the thread of whoever clears, after the window has let go of them: which events are meant, those
-        that had left by capacity included; None: all. It must not raise. For coordinators.
+        that had left by capacity included; None: all. It must not raise. *listener* is called ahead of those who
+        subscribe, and with what the bus brings in the bus's own thread. For coordinators.
         """
         return self._listeners.add(listener, compile_pattern(pattern), on_removed=on_removed)
 
@@ -387,7 +388,7 @@ class SignalSink(SignalQuestions, SignalClears, DrainRequests, SharedQuestions):
             backend,
             now=self.now,
             store=self._store,
-            deliver=self._listeners.deliver,
+            deliver=lambda record: self._listeners.deliver(record, self._listeners.others),
             renew_origin=self._take_origin,
         )
         self._origin = backend.origin
@@ -396,11 +397,16 @@ class SignalSink(SignalQuestions, SignalClears, DrainRequests, SharedQuestions):
         self._pending.extend(records)
         if len(self._pending) > self._pending_limit:
             self._relieve()
+        # At once: what the window shows, those who react to it know.
+        watchers = self._listeners.watchers
+        if watchers:
+            for record in records:
+                self._listeners.deliver(record, watchers)
 
     def _raise_here(self, signal: str, key: str | None) -> None:
         record: Record = (signal, 0, key, self.now(), None, None, self._origin)
         self._store((record,))
-        self._listeners.deliver(record)
+        self._listeners.deliver(record, self._listeners.others)
 
     def _take_origin(self, origin: str) -> None:
         self._origin = origin
