@@ -283,7 +283,9 @@ def rows(server, *, quick):
 def head(server):
     version = redis.Redis.from_url(server.url).info("server")["redis_version"]
     python = sys.version.split()[0]
-    return f"server {version}, Python {python}, redis-py {redis.__version__}, {os.cpu_count()} cores"
+    load = os.getloadavg()[0]
+    cores = os.cpu_count()
+    return f"server {version}, Python {python}, redis-py {redis.__version__}, {cores} cores, load {load:.1f} before"
 
 
 def splice(document, lines):

@@ -30,6 +30,9 @@ _KINDS = frozenset(kind for part in get_args(NewsKind) for kind in (get_args(par
 PACE = 0.002
 """Seconds between a read that brought little and the next one."""
 
+LOG_SECONDS = 10.0
+"""Seconds between two warnings of signals that never came."""
+
 _MAX_ENTRIES = 128
 _log = logging.getLogger("ephemeral")
 
@@ -146,6 +149,8 @@ class SignalReader:
         self._mirror = None if mirror == "*" else mirror
         self._cursors: dict[Any, bytes | None] = dict.fromkeys(streams)
         self._positions = {stream: Positions() for stream in streams}
+        self._missed_logged = 0
+        self._log_again_at = 0.0
 
     async def catch_up(self, client: Any) -> None:
         """Find where to read on: where the last session ended, at first at the end of the streams."""
@@ -187,18 +192,27 @@ class SignalReader:
         )
         self._tally.repeated += arrival.fresh_from
         if arrival.missed:
-            self._miss(entry.origin, arrival.missed, until=entry.records[0][3])
+            self._miss(arrival.missed, until=entry.records[0][3])
         fresh = entry.records[arrival.fresh_from :]
         if self._mirror is None:
             return fresh
         return [record for record in fresh if matches_pattern(record[0], self._mirror)]
 
-    def _miss(self, origin: str, count: int, *, until: float) -> None:
+    def _miss(self, count: int, *, until: float) -> None:
+        """Tell of signals that never came: each time as a signal and a count, now and then in the log."""
         self._tally.gaps += 1
         self._tally.missed += count
-        age = self._receiver.now() - until
-        _log.warning("%d signals of %s never came; they were raised more than %.1f s ago", count, origin, age)
         self._receiver.missed(count)
+        now = self._receiver.now()
+        if now >= self._log_again_at:
+            _log.warning(
+                "%d signals of others never came, in all %d: trimmed, lost by the server or dropped by their senders,"
+                " and raised more than %.1f s ago",
+                self._tally.missed - self._missed_logged,
+                self._tally.missed,
+                now - until,
+            )
+            self._missed_logged, self._log_again_at = self._tally.missed, now + LOG_SECONDS
 
 
 def _news(fields: Mapping[bytes, bytes]) -> HealthNews:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgpack
 import pytest
 import redis.exceptions
 from redis.asyncio import Redis
@@ -9,6 +10,7 @@ from redis.asyncio.retry import Retry
 
 from ephemeral import SignalSink
 from ephemeral_redis import RedisSignalBackend, _client, _clock, _reader, _refusals
+from ephemeral_redis._statistics import Tally
 
 
 @pytest.fixture
@@ -130,3 +132,31 @@ def test_a_backend_shows_no_secret_and_may_be_left_unopened():
     assert repr(backend) == "<RedisSignalBackend 'shop' at redis://***@localhost/0: away>"
     assert sink.is_degraded
     assert backend.close(0).result(0) == 1
+
+
+class Receiver:
+    """A sink that only notes what it is told."""
+
+    def __init__(self):
+        self.time = 1000.0
+        self.gaps = []
+
+    def now(self):
+        return self.time
+
+    def missed(self, count):
+        self.gaps.append(count)
+
+
+def test_every_gap_is_told_and_the_log_hears_of_them_now_and_then(caplog):
+    receiver, tally = Receiver(), Tally()
+    reader = _reader.SignalReader([b"s"], receiver, _clock.BusClock(), tally, origin="f" * 16, mirror="*")
+    body = msgpack.packb([[0, "a", None, 0, None]])
+    for number in range(5):
+        fields = {b"v": b"1", b"o": b"12345678", b"n": b"1", b"a": bytes(4), b"b": body, b"q": b"%d" % (3 * number)}
+        reader._read(b"s", b"1000000-0", fields, 0.0)
+        receiver.time += 4.0
+    assert receiver.gaps == [2, 2, 2, 2]
+    assert (tally.gaps, tally.missed) == (4, 8)
+    said = [record.getMessage().partition(":")[0] for record in caplog.records]
+    assert said == ["2 signals of others never came, in all 2", "6 signals of others never came, in all 8"]
