@@ -11,7 +11,6 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from functools import partial
-from typing import TypeAlias
 
 from ._futures import wait_for_future
 from ._health import (
@@ -29,13 +28,11 @@ from ._health import (
     reset,
     trip,
 )
-from ._health_store import Evidence, HealthStore, LocalHealthStore, OnChange, ignore_change
+from ._health_store import HealthStore, LocalHealthStore, OnChange, ignore_change
 from ._loops import Loop, current_loop
+from ._shared_entry import Decision, SharedEntry
 from ._sink import SignalSink
 from .abc import BusUnavailableError, HealthNews, HealthReport, SharedRecord, SignalBackend, Swap
-
-Decision: TypeAlias = Callable[[HealthRecord, float], Change | None]
-"""Takes a record and the bus's time, and says what to make of it, if anything."""
 
 
 class SharedHealthStore(HealthStore):
@@ -52,7 +49,7 @@ class SharedHealthStore(HealthStore):
         self.on_change: OnChange = ignore_change
         self._backend = backend
         self._loop: Loop | None = None
-        self._entries: dict[str, _Entry] = {}
+        self._entries: dict[str, SharedEntry] = {}
         # None: not known yet. Whoever decided alone then would be overruled a millisecond later.
         self._is_alone: bool | None = None
 
@@ -62,7 +59,9 @@ class SharedHealthStore(HealthStore):
         if self._loop is None:
             self._loop = current_loop()
         # A processor that nobody has ever taken down has no row: it is up, in epoch 0.
-        self._entries[processor] = _Entry(rules, HealthRecord(processor, epoch=0, since=now, by=self._backend.origin))
+        self._entries[processor] = SharedEntry(
+            rules, HealthRecord(processor, epoch=0, since=now, by=self._backend.origin)
+        )
         # Again for each, so that the table is told again: this one's row may have been in it all along.
         self._backend.unwatch(self)
         self._backend.watch(self)
@@ -112,7 +111,7 @@ class SharedHealthStore(HealthStore):
         # One success tells all there is to tell, until somebody fails again.
         entry.is_streak_open = False
 
-    def _report(self, entry: _Entry, *, has_failed: bool) -> None:
+    def _report(self, entry: SharedEntry, *, has_failed: bool) -> None:
         # Of the table's epoch, and of the record as it is now: it may be told much later.
         record, rules, origin = entry.row.record, entry.rules, self._backend.origin
         if not record.is_up:
@@ -181,7 +180,7 @@ class SharedHealthStore(HealthStore):
         if future.exception() is None and not future.result():
             self.reset(processor, 0.0)  # it was no longer as it seemed here
 
-    def _decide_at_once(self, entry: _Entry, decision: Decision) -> None:
+    def _decide_at_once(self, entry: SharedEntry, decision: Decision) -> None:
         """Show a decision by hand before the table has it: whoever takes it looks for it on the next line."""
         change = decision(entry.current, self._backend.bus_time())
         if change is None:
@@ -197,7 +196,7 @@ class SharedHealthStore(HealthStore):
         if entry.undecided is None:
             self._offer(entry, decision, change)
 
-    def _decide(self, entry: _Entry, decision: Decision) -> None:
+    def _decide(self, entry: SharedEntry, decision: Decision) -> None:
         change = decision(entry.current, self._backend.bus_time())
         if change is None:
             return
@@ -208,11 +207,11 @@ class SharedHealthStore(HealthStore):
         else:
             self._offer(entry, decision, change)
 
-    def _offer(self, entry: _Entry, decision: Decision, change: Change) -> None:
+    def _offer(self, entry: SharedEntry, decision: Decision, change: Change) -> None:
         future = self._backend.swap(_swap(change, entry.row))
         future.add_done_callback(lambda done: self._hop(partial(self._offered, entry, decision, done)))
 
-    def _offered(self, entry: _Entry, decision: Decision, future: Future[bool]) -> None:
+    def _offered(self, entry: SharedEntry, decision: Decision, future: Future[bool]) -> None:
         if future.exception() is not None:
             # The bus will be back or be lost, and either is told: decided then.
             entry.undecided = decision
@@ -223,7 +222,7 @@ class SharedHealthStore(HealthStore):
             self._refresh(entry, "reset", is_own=False)
             self._decide(entry, decision)
 
-    def _settle_alone(self, entry: _Entry) -> None:
+    def _settle_alone(self, entry: SharedEntry) -> None:
         decision, entry.undecided = entry.undecided, None
         if entry.promised is not None:
             # What was shown is no longer promised; shown again, and told, if it is decided here.
@@ -265,7 +264,7 @@ class SharedHealthStore(HealthStore):
             if entry.own is not None and not self._may_differ(entry):
                 self._drop_own(entry, "reset")
 
-    def _may_differ(self, entry: _Entry) -> bool:
+    def _may_differ(self, entry: SharedEntry) -> bool:
         """Whether a worker may keep a row of its own: where the fleet is up, and waits for a quorum to say else."""
         return entry.rules.quorum > 1 and entry.row.record.is_up
 
@@ -292,7 +291,7 @@ class SharedHealthStore(HealthStore):
         for entry in list(self._entries.values()):
             self._settle_alone(entry)
 
-    def _follow(self, entry: _Entry, row: SharedRecord, cause: Cause, *, is_own: bool) -> None:
+    def _follow(self, entry: SharedEntry, row: SharedRecord, cause: Cause, *, is_own: bool) -> None:
         if row.version <= entry.row.version:
             return
         is_new_epoch = row.record.epoch != entry.row.record.epoch
@@ -304,17 +303,17 @@ class SharedHealthStore(HealthStore):
 
     # Showing
 
-    def _put_own(self, entry: _Entry, change: Change) -> None:
+    def _put_own(self, entry: SharedEntry, change: Change) -> None:
         entry.own = change.after
         if change.after.epoch != change.before.epoch:
             entry.forget_counts()
         self._refresh(entry, change.cause, is_own=True)
 
-    def _drop_own(self, entry: _Entry, cause: Cause) -> None:
+    def _drop_own(self, entry: SharedEntry, cause: Cause) -> None:
         entry.own = None
         self._refresh(entry, cause, is_own=True)
 
-    def _refresh(self, entry: _Entry, cause: Cause, *, is_own: bool) -> None:
+    def _refresh(self, entry: SharedEntry, cause: Cause, *, is_own: bool) -> None:
         """Show what now holds, unless a decision by hand is shown that the table has yet to take."""
         record, before = entry.current, entry.shown
         if entry.promised is not None:
@@ -325,7 +324,13 @@ class SharedHealthStore(HealthStore):
         self._show(entry, self._localized(record), cause, is_own=is_own, before=before)
 
     def _show(
-        self, entry: _Entry, record: HealthRecord, cause: Cause, *, is_own: bool, before: HealthRecord | None = None
+        self,
+        entry: SharedEntry,
+        record: HealthRecord,
+        cause: Cause,
+        *,
+        is_own: bool,
+        before: HealthRecord | None = None,
     ) -> None:
         before = entry.shown if before is None else before
         entry.shown = record
@@ -353,59 +358,6 @@ class SharedHealthStore(HealthStore):
                 self._loop.call_soon_threadsafe(function)
             except RuntimeError:
                 self._backend.unwatch(self)  # the loop has ended, and the ladder with it
-
-
-class _Entry:
-    """One processor.
-
-    Attributes:
-        rules: Its rules.
-        evidence: What this worker has counted in the current epoch.
-        row: The table's row, in the bus's time.
-        own: A row of this worker alone, which holds as long as it is there.
-        shown: What the ladder sees, in the loop's time.
-        promised: A decision by hand that is shown already, and what was shown before it.
-        undecided: A decision to offer once the bus is back.
-        is_streak_open: Whether failures are counted somewhere, so that a success must be told.
-        counted: How many, as last heard.
-        counted_at: When that was heard.
-    """
-
-    __slots__ = (
-        "counted",
-        "counted_at",
-        "evidence",
-        "is_streak_open",
-        "own",
-        "promised",
-        "row",
-        "rules",
-        "shown",
-        "undecided",
-    )
-
-    def __init__(self, rules: HealthRules, unknown: HealthRecord) -> None:
-        self.rules = rules
-        self.evidence = Evidence(rules)
-        self.row = SharedRecord(0, unknown)
-        self.own: HealthRecord | None = None
-        self.shown = unknown
-        self.promised: tuple[HealthRecord, HealthRecord] | None = None
-        self.undecided: Decision | None = None
-        self.is_streak_open = False
-        self.counted = 0
-        self.counted_at = 0.0
-
-    @property
-    def current(self) -> HealthRecord:
-        """What holds here, in the bus's time."""
-        return self.row.record if self.own is None else self.own
-
-    def forget_counts(self) -> None:
-        """Forget what was counted."""
-        self.evidence.clear()
-        self.is_streak_open = False
-        self.counted = 0
 
 
 def _swap(change: Change, row: SharedRecord) -> Swap:

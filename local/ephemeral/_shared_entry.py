@@ -1,0 +1,66 @@
+"""A processor's row as one worker sees it: the fleet's, its own while it is alone, and what its ladder is shown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+from ._health import Change, HealthRecord, HealthRules
+from ._health_store import Evidence
+from .abc import SharedRecord
+
+Decision: TypeAlias = Callable[[HealthRecord, float], Change | None]
+"""Takes a record and the bus's time, and says what to make of it, if anything."""
+
+
+class SharedEntry:
+    """What one worker knows of one processor that its fleet shares.
+
+    Attributes:
+        rules: Its rules.
+        evidence: What this worker has counted in the current epoch.
+        row: The table's row, in the bus's time.
+        own: A row of this worker alone, which holds as long as it is there.
+        shown: What the ladder sees, in the loop's time.
+        promised: A decision by hand that is shown already, and what was shown before it.
+        undecided: A decision to offer once the bus is back.
+        is_streak_open: Whether failures are counted somewhere, so that a success must be told.
+        counted: How many, as last heard.
+        counted_at: When that was heard.
+    """
+
+    __slots__ = (
+        "counted",
+        "counted_at",
+        "evidence",
+        "is_streak_open",
+        "own",
+        "promised",
+        "row",
+        "rules",
+        "shown",
+        "undecided",
+    )
+
+    def __init__(self, rules: HealthRules, unknown: HealthRecord) -> None:
+        self.rules = rules
+        self.evidence = Evidence(rules)
+        self.row = SharedRecord(0, unknown)
+        self.own: HealthRecord | None = None
+        self.shown = unknown
+        self.promised: tuple[HealthRecord, HealthRecord] | None = None
+        self.undecided: Decision | None = None
+        self.is_streak_open = False
+        self.counted = 0
+        self.counted_at = 0.0
+
+    @property
+    def current(self) -> HealthRecord:
+        """What holds here, in the bus's time."""
+        return self.row.record if self.own is None else self.own
+
+    def forget_counts(self) -> None:
+        """Forget what was counted."""
+        self.evidence.clear()
+        self.is_streak_open = False
+        self.counted = 0
