@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import threading
 import weakref
@@ -389,6 +390,31 @@ async def test_a_cancelled_producer_loses_no_place_of_its_key(how: Callable[[any
         gates.let_go(("x", 0))
 
     assert await cut_everywhere(scenario) > 0
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"], indirect=True)
+async def test_a_place_granted_to_a_producer_that_is_cancelled_in_that_turn_is_given_back() -> None:
+    gates = Gates()
+    producers: list[asyncio.Future[int]] = []
+
+    async def body(item: Item, op: Operation) -> None:
+        if item == ("a", 0):
+            producers[0].cancel()
+        await gates(item, op)
+
+    async with keyed(body, max_concurrency=1, enable_fair_scheduling=True, fair_scheduling_threshold=1) as work:
+        await work.enqueue(("x", 0))
+        await settle(work)
+        await work.enqueue(("a", 0))
+        producers.append(asyncio.ensure_future(work.enqueue(("a", 1))))
+        await settle(work)
+        gates.let_go(("x", 0))
+        await settle(work)
+        assert producers[0].cancelled()
+        assert work.get_pending_count_for_key("a") == 0
+        assert work.try_enqueue(("a", 2))
+        gates.open()
+    assert_nothing_is_left(work)
 
 
 async def test_producers_of_full_keys_are_told_when_intake_ends() -> None:

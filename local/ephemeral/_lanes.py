@@ -177,11 +177,10 @@ class Lanes(Generic[E]):
         lane = self._lanes[self._key_of(element)]
         numbers = self._numbers(lane)
         number = next(number for number in numbers if self._waiting[number] == element)
-        was_first = number == lane.first
         del self._waiting[number]
         numbers.remove(number)
         self._chain(lane, numbers)
-        if was_first and lane.taken < self._places and not (self._in_turn and numbers):
+        if lane.taken < self._places and not (self._in_turn and numbers):
             self._make_unready(lane)
             if numbers:
                 self._make_ready(lane)
