@@ -130,16 +130,17 @@ async def test_no_item_is_taken_before_there_is_room_for_it() -> None:
 
 
 @pytest.mark.parametrize("is_fair", [False, True])
-async def test_an_item_in_hand_whose_key_is_full_counts_as_taken_ahead(is_fair: bool) -> None:
+@pytest.mark.parametrize("bound", [2, 3])
+async def test_an_item_in_hand_whose_key_is_full_counts_as_taken_ahead(is_fair: bool, bound: int) -> None:
     source = Source(*range(20))
     gates = Gates()
     options = EphemeralOptions(
-        max_concurrency=1, max_pending=3, enable_fair_scheduling=is_fair, fair_scheduling_threshold=2
+        max_concurrency=1, max_pending=bound, enable_fair_scheduling=is_fair, fair_scheduling_threshold=2
     )
     keyed = EphemeralKeyedWorkCoordinator[str, int].from_async_iterable(source, lambda item: "a", gates, options)
     async with keyed:
         await settle(keyed)
-        assert len(source.taken) == 1 + 3
+        assert len(source.taken) == 1 + bound
         gates.open()
     assert gates.ended == list(range(20))
     assert keyed._producers is None or keyed._producers.lane_count == 0
