@@ -474,3 +474,12 @@ async def test_an_async_block_does_the_same(sink: SignalSink) -> None:
                 pass
     sink.raise_signal("after")
     assert names(sink) == ["after"]
+
+
+@pytest.mark.parametrize("tail", [0.1234564, 0.1234565, 0.1234566, 0.1234569, 0.9999996])
+def test_a_count_since_the_moment_an_event_shows_includes_that_event(
+    sink: SignalSink, clock: Clock, tail: float
+) -> None:
+    event = SignalEvent("shown", timestamp=clock.time + tail)
+    sink.raise_signal(event)
+    assert sink.count_recent_exact("shown", since=event.at) == 1

@@ -11,6 +11,7 @@ from typing import Final
 Seconds = float | timedelta
 # Above it an int fits no float.
 _LONGEST: Final = sys.float_info.max
+_HALF_MICROSECOND: Final = 0.5e-6
 
 
 def whole_number(name: str, value: object, *, least: int = 1) -> int:
@@ -74,3 +75,18 @@ def epoch_seconds(name: str, value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
         raise ValueError(f"{name} must be epoch seconds or an aware datetime, not {value!r}")
     return float(value)
+
+
+def since_seconds(name: str, value: object) -> float:
+    """Return the lowest stamp that *value* includes; raises as `epoch_seconds`.
+
+    A ``datetime`` has whole microseconds, a stamp has more: an event counts as of the microsecond that it shows.
+    """
+    stamp = epoch_seconds(name, value)
+    return stamp - _HALF_MICROSECOND if isinstance(value, datetime) else stamp
+
+
+def until_seconds(name: str, value: object) -> float:
+    """Return the highest stamp that *value* includes, as `since_seconds` does the lowest."""
+    stamp = epoch_seconds(name, value)
+    return stamp + _HALF_MICROSECOND if isinstance(value, datetime) else stamp

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from datetime import datetime
 
-from ._checks import epoch_seconds
+from ._checks import since_seconds, until_seconds
 from ._history import OperationHistory
 from ._patterns import Pattern, compile_pattern
 from ._signals import SignalEvent
@@ -30,12 +30,12 @@ class OperationSignals(ABC):
 
     def get_signals_since(self, since: datetime | float) -> list[SignalEvent]:
         """Return the signals stamped *since* or later (aware ``datetime`` or UTC epoch seconds)."""
-        start = epoch_seconds("since", since)
+        start = since_seconds("since", since)
         return self.get_signals(lambda event: event.timestamp >= start)
 
     def get_signals_by_time_range(self, start: datetime | float, end: datetime | float) -> list[SignalEvent]:
         """Return the signals stamped from *start* to *end*, both included."""
-        first, last = epoch_seconds("start", start), epoch_seconds("end", end)
+        first, last = since_seconds("start", start), until_seconds("end", end)
         return self.get_signals(lambda event: first <= event.timestamp <= last)
 
     def get_signals_by_name(self, name: str) -> list[SignalEvent]:

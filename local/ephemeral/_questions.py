@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from ._checks import epoch_seconds, seconds
+from ._checks import seconds, since_seconds
 from ._counts import CountKind
 from ._patterns import Pattern, compile_pattern
 from ._signals import Predicate, SignalEvent, check_context
@@ -159,7 +159,7 @@ class SignalQuestions(ABC):
 def lower_bound(since: float | datetime | None, within: float | timedelta | None, now: float) -> float:
     """Return the lowest stamp that counts; raises as the counts do."""
     if within is None:
-        return -math.inf if since is None else epoch_seconds("since", since)
+        return -math.inf if since is None else since_seconds("since", since)
     if since is not None:
         raise TypeError("pass since or within, not both")
     return now - seconds("within", within, zero=True)
