@@ -332,6 +332,17 @@ async def test_an_id_that_is_not_here_is_unknown() -> None:
                 await results.wait_for_result(operation_id)
 
 
+async def test_a_submission_that_another_task_let_in_may_be_cancelled_before_its_own_goes_on() -> None:
+    async with returning(double) as results:
+        results.pause()
+        operation_id = await results.enqueue(1)
+        [operation] = results._line
+        assert results.cancel_operation(operation_id)
+        # As submit finds it, when its task is resumed later than the one that admitted its item.
+        with pytest.raises(OperationCancelledError):
+            await results._answer_of(operation)  # type: ignore[arg-type]
+
+
 async def test_waiting_may_be_limited_and_the_operation_goes_on() -> None:
     gates = Doubling()
     async with returning(gates) as results:
