@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, assert_type
 
-from ephemeral import NoHealthyProcessorError, testing
+from ephemeral import (
+    EphemeralKeyedWorkCoordinator,
+    EphemeralOperationResultSnapshot,
+    EphemeralOperationSnapshot,
+    EphemeralResultCoordinator,
+    EphemeralWorkCoordinator,
+    NoHealthyProcessorError,
+    ephemeral_for_each,
+    testing,
+)
 
 
 async def add(left: int, right: int) -> int:
@@ -22,3 +32,29 @@ def check_testing() -> None:
 def check_errors(error: NoHealthyProcessorError) -> None:
     assert_type(error.group, str)
     assert_type(error.retry_at, float | None)
+
+
+async def check_coordinators() -> None:
+    async def double(item: int) -> float:
+        return item * 2.0
+
+    async with EphemeralResultCoordinator[int, float](double) as results:
+        assert_type(await results.submit(1), float)
+        assert_type(await results.wait_for_result(1, timeout=2), float)
+        assert_type(results.get_results(), tuple[float, ...])
+        assert_type(results.get_snapshot(), tuple[EphemeralOperationResultSnapshot[float], ...])
+        assert_type(results.get_snapshot()[0].result, float | None)
+        assert_type(results.get_base_snapshot(), tuple[EphemeralOperationSnapshot, ...])
+        assert_type(results.try_get_operation(1), EphemeralOperationResultSnapshot[float] | None)
+        await results.submit("1")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType] - an item is an int
+
+    keyed = EphemeralKeyedWorkCoordinator[str, int](str, double)
+    assert_type(keyed.get_snapshot_for_key("1"), tuple[EphemeralOperationSnapshot, ...])
+    keyed.get_pending_count_for_key(1)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType] - a key is a str
+
+
+async def check_sources(source: AsyncIterator[int], body: Callable[[int], Awaitable[None]]) -> None:
+    work = EphemeralWorkCoordinator[int].from_async_iterable(source, body)
+    assert_type(work, EphemeralWorkCoordinator[int])
+    summary = await ephemeral_for_each(source, body, key=lambda item: item % 2)
+    assert_type(summary.failures, tuple[EphemeralOperationSnapshot, ...])
