@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Coroutine, Iterable, Sized
 from contextlib import AbstractAsyncContextManager
 from contextvars import Context
 from types import TracebackType
-from typing import Any, Generic, Self, TypeVar, cast
+from typing import Any, ClassVar, Generic, Self, TypeVar, cast
 
 import anyio
 
 from ._bodies import (
     as_coroutine_function,
-    call_guarded,
     is_async_function,
     is_teardown,
     order_to_end,
@@ -23,7 +21,7 @@ from ._bodies import (
     takes_operation,
 )
 from ._checks import optional_seconds, whole_number
-from ._dispatcher import NO_CALLS, SignalDispatcher
+from ._emitter import Emitter
 from ._errors import CoordinatorNotCompletedError
 from ._history import OperationHistory
 from ._ids import next_id
@@ -32,10 +30,7 @@ from ._lanes import Line
 from ._operation_window import OperationWindow, S
 from ._operations import COMPLETED, Operation, Outcome, current, drop_tracebacks
 from ._options import EphemeralOptions
-from ._propagation import SignalConstraints, propagation_of
 from ._reactions import RUN, Verdict
-from ._signals import SignalEvent, SignalPropagation, validate_name
-from ._sink import SignalSink
 from ._sources import Feed
 from ._statistics import CoordinatorStatistics
 from ._steering import Steering, rules_of
@@ -50,21 +45,24 @@ class CoordinatorBase(OperationWindow[S], Generic[T, S]):
     Everything belongs to the thread of the loop that runs its block, but for `enqueue_threadsafe`.
     """
 
+    # How messages call it; empty: as its class is called.
+    _kind: ClassVar[str] = ""
+
     def __init__(self, body: Callable[..., Any], options: EphemeralOptions | None = None) -> None:
         if not callable(body):
             raise TypeError(f"body must be a function of one item, not {body!r}")
         self._options = options = options or EphemeralOptions()
-        self._name = f"{type(self).__name__}{f' {options.coordinator_id!r}' if options.coordinator_id else ''}"
+        kind = self._kind or type(self).__name__
+        self._name = f"{kind}{f' {options.coordinator_id!r}' if options.coordinator_id else ''}"
         self._body_takes_operation = takes_operation(body)
         self._can_interrupt = is_async_function(body)
         timeout = optional_seconds("operation_timeout", options.operation_timeout)
         self._run: Callable[..., Coroutine[Any, Any, Any]] = as_coroutine_function(body, timeout)
-        # Without a sink its operations' signals may steer it all the same, as long as a sink would keep them.
-        self._sink = options.signals or SignalSink(clock=lambda: self.wall_time(self._workers.now()))
         self._line = self._make_line()
         self._ready: Sized = self._line
         self._intake = self._make_intake()
         self._workers = Workers(self._serve, limit=options.max_concurrency)
+        self._emitter = Emitter(self._name, options, self._workers)
         self._active = 0
         # Whether the end of an operation matters to anybody but the counters: to this kind, or to callbacks and drains.
         self._tells_ends = self._heeds_ends = options.on_sample is not None
@@ -74,18 +72,11 @@ class CoordinatorBase(OperationWindow[S], Generic[T, S]):
             options.max_tracked_operations, lifetime, self._finalized if options.on_operation_finalized else None
         )
         self._total_completed = self._total_failed = self._total_skipped = self._total_cancelled = 0
-        self._callback_errors = 0
         self._is_paused = self._is_draining = False
-        self._wall_offset = 0.0
         self._drained = anyio.Event()
         self._steering = Steering(
-            self._sink, rules_of(options), refuse=self._refuse, drain=self._drain_on_request, rouse=self._rouse
+            self._emitter.sink, rules_of(options), refuse=self._refuse, drain=self._drain_on_request, rouse=self._rouse
         )
-        self._signal_handlers: SignalDispatcher | None = None
-        if options.on_signal_async is not None:
-            handlers = SignalDispatcher(options.max_concurrent_signal_handlers, options.max_queued_signals)
-            handlers.register("*", options.on_signal_async)
-            self._signal_handlers = handlers
         self._feed: Feed[T] | None = None
         self._life: AbstractAsyncContextManager[None] | None = None
 
@@ -127,9 +118,8 @@ class CoordinatorBase(OperationWindow[S], Generic[T, S]):
     @contextlib.asynccontextmanager
     async def _live(self) -> AsyncGenerator[None]:
         try:
-            async with self._signal_handlers or contextlib.nullcontext(), self._workers:
-                wall_time = time.time() if self._options.signals is None else self._sink.now()
-                self._wall_offset = wall_time - self._workers.now()
+            async with self._emitter.handlers, self._workers:
+                self._emitter.set_clocks()
                 self._workers.wake()
                 self._steering.start(self._workers)
                 if self._feed is not None:
@@ -158,13 +148,11 @@ class CoordinatorBase(OperationWindow[S], Generic[T, S]):
             self._feed.raise_error()
 
     async def _finish(self, timeout: float | None) -> None:
-        handlers = self._signal_handlers
         with anyio.move_on_after(timeout) as limit:
             await self.drain()
-            if handlers is not None:
-                await handlers.flush()
-        if limit.cancelled_caught and handlers is not None:
-            handlers.cancel()
+            await self._emitter.flush()
+        if limit.cancelled_caught:
+            self._emitter.cancel()
 
     def complete(self) -> None:
         """Take no more items; those accepted still run. Idempotent; callable in a plain loop callback.
@@ -203,7 +191,7 @@ class CoordinatorBase(OperationWindow[S], Generic[T, S]):
         if not self.is_completed and self._feed is None:
             raise CoordinatorNotCompletedError(self._name)
         operation = current.get(None)
-        if operation is not None and operation.is_running and operation.belongs_to(self):
+        if operation is not None and operation.is_running and operation.belongs_to(self._emitter):
             raise RuntimeError(f"drain() inside a body of {self._name} would wait for itself")
         self._is_draining = True
         self.resume()
@@ -308,7 +296,7 @@ class CoordinatorBase(OperationWindow[S], Generic[T, S]):
         return self._intake.enqueue_threadsafe(item, self._workers.loop)
 
     def _admit(self, item: T, context: Context) -> int:
-        operation, line = Operation(self, next_id(), None, item, context), self._line
+        operation, line = Operation(self._emitter, next_id(), None, item, context), self._line
         line.append(operation)
         if len(line) == 1:  # before a longer one a worker is on its way already, or none may come
             self._workers.wake()
@@ -435,7 +423,7 @@ class CoordinatorBase(OperationWindow[S], Generic[T, S]):
         if not self._tells_ends:
             return
         if self._options.on_sample is not None:
-            self._call(self._options.on_sample, self.get_snapshot())
+            self._emitter.call(self._options.on_sample, self.get_snapshot())
         self._note_drained()
 
     def _note_drained(self) -> None:
@@ -444,46 +432,10 @@ class CoordinatorBase(OperationWindow[S], Generic[T, S]):
 
     # Callbacks of the options
 
-    def _call(self, callback: Callable[..., object], *arguments: object) -> None:
-        if not call_guarded(self._name, callback, *arguments):
-            self._callback_errors += 1
-
     def _finalized(self, operation: Operation) -> None:
         callback = self._options.on_operation_finalized
         assert callback is not None
-        self._call(callback, operation.snapshot())
-
-    # What an operation needs of its home
-
-    def emit(
-        self, operation: Operation, signal: str, cause: SignalEvent | SignalPropagation | None
-    ) -> SignalEvent | None:
-        """Raise *signal* for *operation*; bodies call ``op.emit`` instead. Callable from any thread."""
-        validate_name(signal)
-        so_far, propagation = propagation_of(cause), None
-        if so_far is not None:
-            constraints = self._options.signal_constraints or SignalConstraints.NONE
-            reason = constraints.should_block(signal, so_far)
-            if reason is not None:
-                if constraints.on_blocked is not None:
-                    self._call(constraints.on_blocked, signal, so_far, reason)
-                return None
-            propagation = None if constraints.is_leaf(signal) else so_far.extend(signal)
-        event = SignalEvent(signal, operation.id, operation.key, self._sink.now(), None, propagation)
-        self._sink.raise_signal(event)
-        if self._options.on_signal is not None:
-            self._call(self._options.on_signal, event)
-        if self._signal_handlers is not None:
-            self._signal_handlers.dispatch(event)
-        return event
-
-    def retract(self, operation: Operation, matches: Callable[[SignalEvent], bool]) -> None:
-        """Take *operation*'s signals that match back from the sink; bodies call ``op.retract`` instead."""
-        self._sink.clear_matching(lambda event: event.operation_id == operation.id and matches(event))
-
-    def wall_time(self, loop_time: float) -> float:
-        """Convert loop time to UTC epoch seconds, by the clocks' readings when the block was entered."""
-        return self._wall_offset + loop_time
+        self._emitter.call(callback, operation.snapshot())
 
     # Counters
 
@@ -558,7 +510,7 @@ class CoordinatorBase(OperationWindow[S], Generic[T, S]):
 
     def statistics(self) -> CoordinatorStatistics:
         """Return all counters of one instant."""
-        handlers = NO_CALLS if self._signal_handlers is None else self._signal_handlers.statistics()
+        handlers = self._emitter.handler_statistics
         return CoordinatorStatistics(
             pending_count=self.pending_count,
             active_count=self.active_count,
@@ -569,7 +521,7 @@ class CoordinatorBase(OperationWindow[S], Generic[T, S]):
             total_cancelled=self._total_cancelled,
             tracked=len(self._recent()),
             max_concurrency=self._workers.limit,
-            callback_errors=self._callback_errors + handlers.failed,
+            callback_errors=self._emitter.errors + handlers.failed,
             dropped_signals=handlers.dropped,
             is_paused=self._is_paused,
             is_completed=self.is_completed,

@@ -100,8 +100,9 @@ def _group_of(summary: RunSummary) -> BaseExceptionGroup[BaseException]:
 class _Watched(CoordinatorBase[T, EphemeralOperationSnapshot]):
     """Tells of each item that has ended, and keeps the first failures."""
 
+    _kind = "ephemeral_for_each"
+
     def watch(self, expected: int | None, on_progress: Callable[[int, int | None], object] | None) -> None:
-        self._name = "ephemeral_for_each"
         self._expected = expected
         self._on_progress = on_progress
         self._failures: list[EphemeralOperationSnapshot] = []
@@ -123,7 +124,7 @@ class _Watched(CoordinatorBase[T, EphemeralOperationSnapshot]):
     def _tell_progress(self) -> None:
         if self._on_progress is not None:
             ended = self.total_enqueued - self.pending_count - self.active_count
-            self._call(self._on_progress, ended, self._expected)
+            self._emitter.call(self._on_progress, ended, self._expected)
 
     def summary(self, duration: float) -> RunSummary:
         return RunSummary(

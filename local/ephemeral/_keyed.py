@@ -160,7 +160,7 @@ class EphemeralKeyedWorkCoordinator(CoordinatorBase[T, EphemeralOperationSnapsho
 
     def _admit(self, item: Any, context: Context) -> int:
         key, name, item = item
-        operation = _KeyedOperation(self, next_id(), name, item, context)
+        operation = _KeyedOperation(self._emitter, next_id(), name, item, context)
         operation.lane_key = key
         self._line.append(operation)
         # Whatever else waits: this may be the only one whose key may run.

@@ -209,10 +209,10 @@ class EphemeralResultCoordinator(CoordinatorBase[T, EphemeralOperationResultSnap
 
     def _admit(self, item: Any, context: Context) -> int:
         if isinstance(item, _Submission):
-            operation = item.operation = _ResultOperation(self, next_id(), None, item.item, context)
+            operation = item.operation = _ResultOperation(self._emitter, next_id(), None, item.item, context)
             item.item = None
         else:
-            operation = _ResultOperation(self, next_id(), None, item, context)
+            operation = _ResultOperation(self._emitter, next_id(), None, item, context)
         operation.result = operation.answer = None
         self._line.append(operation)
         if len(self._line) == 1:
