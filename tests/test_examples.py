@@ -14,7 +14,8 @@ EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 
 
 def test_there_are_examples() -> None:
-    assert {path.stem for path in EXAMPLES} >= {"adaptive_workflow", "http_download", "ordered_fallback", "quick_start"}
+    expected = {"adaptive_workflow", "http_download", "ordered_fallback", "quick_start", "web_app"}
+    assert {path.stem for path in EXAMPLES} >= expected
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
