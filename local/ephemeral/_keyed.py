@@ -163,8 +163,7 @@ class EphemeralKeyedWorkCoordinator(CoordinatorBase[T, EphemeralOperationSnapsho
         operation = _KeyedOperation(self._emitter, next_id(), name, item, context)
         operation.lane_key = key
         self._line.append(operation)
-        # Whatever else waits: this may be the only one whose key may run.
-        if self._ready:
+        if len(self._ready) == 1:  # else a worker is on its way already, or none may come
             self._workers.wake()
         return operation.id
 
@@ -174,7 +173,7 @@ class EphemeralKeyedWorkCoordinator(CoordinatorBase[T, EphemeralOperationSnapsho
         # A plain function that ran out of time runs on, and may not meet another one of its key.
         if operation.error is None or not isinstance(operation.error, StillRunningError):
             self._release(operation)
-        if self._tells_ends:  # spares most items a call
+        if self._tells_ends:
             super()._after_end(operation)
 
     async def _after_failure(self, operation: Operation, error: BaseException) -> None:
