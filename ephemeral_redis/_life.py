@@ -101,7 +101,7 @@ class Life:
         )
         self._clock = clock
         self._mirror = Mirror()
-        self._reports = Reports(clock, self.tally)
+        self._reports = Reports(clock, self.tally, self._mirror)
         self._portal = Portal(self._main)
         self._session: Session | None = None
         self._receiver: SignalReceiver | None = None

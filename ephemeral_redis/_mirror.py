@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from ephemeral.abc import Swap
+
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
@@ -69,6 +71,15 @@ class Mirror:
         self.is_lost = False
         for watcher in tuple(self._watchers):
             watcher.table(dict(self.rows))
+
+    def lost_by_server(self, processor: str, row: SharedRecord | None) -> Swap | None:
+        """Return what puts back the row of *processor* if the server, whose row is *row*, has lost what is known here.
+
+        An answer that was merely slower than the stream looks the same; then the server refuses, and nothing is lost.
+        """
+        known = self.rows.get(processor)
+        version = row.version if row else 0
+        return None if known is None or known.version <= version else Swap("healed", version, known.record)
 
     def lose(self) -> None:
         """Tell everybody that the bus is away."""

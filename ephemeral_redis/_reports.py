@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ephemeral.abc import HealthReport
 
     from ._clock import BusClock
+    from ._mirror import Mirror
     from ._scripts import Calls
     from ._statistics import Tally
 
@@ -43,13 +44,15 @@ class Reports:
     Args:
         clock: Heeds the server's answers.
         tally: Counts.
+        mirror: The health table as it is known here.
 
     Attributes:
         dropped: Reports dropped because too many waited.
     """
 
-    def __init__(self, clock: BusClock, tally: Tally) -> None:
+    def __init__(self, clock: BusClock, tally: Tally, mirror: Mirror) -> None:
         self._clock = clock
+        self._mirror = mirror
         self._tally = tally
         self._kept: deque[_Kept] = deque()
         self._next = 0
@@ -96,12 +99,13 @@ class Reports:
             for kept in self._kept:
                 groups.setdefault((kept.report.processor, kept.report.epoch), []).append(kept)
             for (processor, epoch), group in groups.items():
-                await self._tell_group(calls, processor, epoch, group)
-                told = {kept.number for kept in group}
-                self._kept = deque(kept for kept in self._kept if kept.number not in told)
+                if await self._tell_group(calls, processor, epoch, group):
+                    told = {kept.number for kept in group}
+                    self._kept = deque(kept for kept in self._kept if kept.number not in told)
         _set(self._emptied)
 
-    async def _tell_group(self, calls: Calls, processor: str, epoch: int, group: Sequence[_Kept]) -> None:
+    async def _tell_group(self, calls: Calls, processor: str, epoch: int, group: Sequence[_Kept]) -> bool:
+        """Tell, and return whether that is done: not if the server had lost the row, which is put back first."""
         asked_at = time.monotonic()
         rules = group[-1].report.rules
         recent = [kept for kept in group if asked_at - kept.ended_at <= rules.failure_window]
@@ -120,10 +124,14 @@ class Reports:
             )
             self._clock.learn(answer.server_time, asked_at=asked_at, answered_at=time.monotonic())
             self._tally.reports += len(group) if answer.is_counted else 0
+            healing = None if answer.is_counted else self._mirror.lost_by_server(processor, answer.row)
+            if healing is not None and (await calls.swap(healing))[0]:
+                return False
         except ResponseError as error:
             if is_passing(error):
                 raise
             _log.error("the bus refuses reports of %r and drops them: %s", processor, error)
+        return True
 
 
 def _evidence(origin: bytes, kept: Sequence[_Kept], now: float) -> Evidence:

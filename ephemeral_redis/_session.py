@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 from redis.exceptions import ResponseError
 
-from ephemeral.abc import BusUnavailableError, Swap
+from ephemeral.abc import BusUnavailableError
 
 from . import _codec
 from ._client import READER_SECONDS, client_settings
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from anyio.abc import TaskGroup
 
-    from ephemeral.abc import SharedRecord, SignalReceiver
+    from ephemeral.abc import SharedRecord, SignalReceiver, Swap
 
     from ._clock import BusClock
     from ._life import Settings
@@ -146,16 +146,13 @@ class Session:
         snapshot = await calls.snapshot()
         self._clock.learn(snapshot.server_time, asked_at=asked_at, answered_at=time.monotonic())
         rows = await self._control.catch_up(calls.client, snapshot)
-        await self._heal(calls, {processor: row.version for processor, row in rows.items()})
+        # Of several workers that know what the server lost the first one puts it back.
+        for processor in tuple(self._mirror.rows):
+            healing = self._mirror.lost_by_server(processor, rows.get(processor))
+            if healing is not None:
+                await calls.swap(healing)
         await self._signals.catch_up(calls.client)
         return rows
-
-    async def _heal(self, calls: Calls, versions: dict[str, int]) -> None:
-        """Put back the rows that are newer here: the server lost its data. Of several workers the first one does."""
-        for processor, row in self._mirror.rows.items():
-            known = versions.get(processor, 0)
-            if row.version > known:
-                await calls.swap(Swap("healed", known, row.record))
 
     async def _swap(self, swap: Swap, future: Future[bool]) -> None:
         calls = self._calls
@@ -163,6 +160,10 @@ class Session:
         asked_at = time.monotonic()
         try:
             is_done, server_time, row = await calls.swap(swap)
+            healing = None if is_done else self._mirror.lost_by_server(swap.record.processor, row)
+            if healing is not None:
+                # It lost its data without a word, as FLUSHALL does. Put back; whoever asked decides anew on that.
+                _, _, row = await calls.swap(healing)
         except ResponseError as error:
             future.set_exception(BusUnavailableError(str(error)))
             return

@@ -311,6 +311,7 @@ class MemoryBackend(SignalBackend):
         if self.is_degraded:
             return self._away()
         future: Future[bool] = Future()
+        self._heal(swap.record.processor)
         is_done = self._bus.swap(self._origin, swap)
         self._bus.after_news(lambda: self._answer(future, is_done=is_done))
         return future
@@ -365,20 +366,25 @@ class MemoryBackend(SignalBackend):
         self._send()
         for number, entry in self._bus.log_from(self._read):
             self.take(number, entry)
-        rows = self._bus.rows()
-        for processor, row in self._known.items():
-            known = rows[processor].version if processor in rows else 0
-            if row.version > known:
-                self._bus.swap(self._origin, Swap("healed", known, row.record))
-        self._known |= {
-            p: row for p, row in rows.items() if p not in self._known or row.version > self._known[p].version
-        }
+        for processor in self._known:
+            self._heal(processor)
+        for processor, row in self._bus.rows().items():
+            if processor not in self._known or row.version > self._known[processor].version:
+                self._known[processor] = row
         for watcher in tuple(self._watchers):
             watcher.table(dict(self._known))
+
+    def _heal(self, processor: str) -> None:
+        """Put back a row that is newer here: the bus lost its data."""
+        known, row = self._known.get(processor), self._bus.rows().get(processor)
+        version = row.version if row else 0
+        if known is not None and known.version > version:
+            self._bus.swap(self._origin, Swap("healed", version, known.record))
 
     def _send(self) -> None:
         while self._reports:
             report, ended_at = self._reports.popleft()
+            self._heal(report.processor)
             self._bus.report(self._origin, report, ended_at)
         receiver = self._receiver
         while self._outbox and receiver is not None:

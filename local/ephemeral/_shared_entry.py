@@ -59,6 +59,11 @@ class SharedEntry:
         """What holds here, in the bus's time."""
         return self.row.record if self.own is None else self.own
 
+    @property
+    def expected(self) -> HealthRecord:
+        """What will hold once the table has taken the last decision by hand, in the bus's time."""
+        return self.current if self.promised is None else self.promised[0]
+
     def forget_counts(self) -> None:
         """Forget what was counted."""
         self.evidence.clear()

@@ -170,7 +170,7 @@ class SharedHealthStore(HealthStore):
         if entry.own is not None and entry.row.record.is_up:
             # Down for this worker alone: its own row is all there is to reset.
             self._drop_own(entry, "reset")
-        if entry.current.is_up:
+        if entry.expected.is_up:
             future = self._backend.swap(Swap("forgotten", entry.row.version, entry.row.record))
             future.add_done_callback(lambda done: self._hop(partial(self._forgot, processor, done)))
         else:
@@ -182,14 +182,14 @@ class SharedHealthStore(HealthStore):
 
     def _decide_at_once(self, entry: SharedEntry, decision: Decision) -> None:
         """Show a decision by hand before the table has it: whoever takes it looks for it on the next line."""
-        change = decision(entry.current, self._backend.bus_time())
+        change = decision(entry.expected, self._backend.bus_time())
         if change is None:
             return
         if self._is_alone:
             self._put_own(entry, change)
             entry.undecided = decision
             return
-        entry.promised = (change.after, entry.shown)
+        entry.promised = (change.after, entry.shown if entry.promised is None else entry.promised[1])
         if self._is_alone is None:
             entry.undecided = decision
         self._show(entry, self._localized(change.after), change.cause, is_own=False)
@@ -218,7 +218,6 @@ class SharedHealthStore(HealthStore):
             if self._is_alone:
                 self._settle_alone(entry)
         elif not future.result():
-            entry.promised = None
             self._refresh(entry, "reset", is_own=False)
             self._decide(entry, decision)
 
@@ -259,8 +258,7 @@ class SharedHealthStore(HealthStore):
                 self._offer(entry, decision, change)
                 continue
             if decision:
-                entry.promised = None  # it is so already, or no longer to be decided
-                self._refresh(entry, "reset", is_own=False)
+                self._refresh(entry, "reset", is_own=False)  # it is so already, or no longer to be decided
             if entry.own is not None and not self._may_differ(entry):
                 self._drop_own(entry, "reset")
 
@@ -314,14 +312,9 @@ class SharedHealthStore(HealthStore):
         self._refresh(entry, cause, is_own=True)
 
     def _refresh(self, entry: SharedEntry, cause: Cause, *, is_own: bool) -> None:
-        """Show what now holds, unless a decision by hand is shown that the table has yet to take."""
-        record, before = entry.current, entry.shown
-        if entry.promised is not None:
-            promised, shown_before = entry.promised
-            if record.epoch != promised.epoch:
-                return
-            entry.promised, before = None, shown_before
-        self._show(entry, self._localized(record), cause, is_own=is_own, before=before)
+        """Show what now holds. What was shown ahead of the table, a decision by hand, has come true or is over."""
+        before, entry.promised = entry.shown if entry.promised is None else entry.promised[1], None
+        self._show(entry, self._localized(entry.current), cause, is_own=is_own, before=before)
 
     def _show(
         self,

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import anyio
 import pytest
+import redis
 
 from ephemeral import HealthOptions, SignalSink
 from ephemeral._health import HealthRules
@@ -91,3 +92,31 @@ async def test_a_worker_whose_clock_is_an_hour_off_is_dated_right_and_trips_like
             assert racer.wait(30) == 0
         assert abs(sink.now() - ready.timestamp) < 30
         assert await sink.shared_count("edge.down", within=30) == 3
+
+
+async def test_a_table_that_vanishes_while_all_are_connected_is_put_back_by_the_next_who_needs_it(server):
+    rules = HealthRules.of(HealthOptions(), failure_threshold=2, probe_interval=0.01, timeout=5.0)
+    async with SignalSink(backend=RedisSignalBackend.from_url(server.url, namespace="flushed")) as sink:
+        store, now = SharedHealthStore(sink.backend), current_loop().now
+        store.register("pri1", rules, now())
+        client = redis.Redis.from_url(server.url)
+        for take, holds in [
+            (lambda: store.isolate("pri1", now()), lambda: store.record("pri1").state == "isolated"),
+            (lambda: store.reset("pri1", now()), lambda: store.record("pri1").is_up),
+            (lambda: fail_twice(store, now()), lambda: store.record("pri1").state == "down"),
+        ]:
+            take()
+            with anyio.fail_after(5):
+                # In the table too, not only shown: a decision by hand is shown before it is there.
+                while not (holds() and client.hexists("{flushed}:h", "pri1")):  # noqa: ASYNC110  until it is there
+                    await anyio.sleep(0.001)
+            client.flushall()
+        commands = client.info("stats")["total_commands_processed"]
+        await anyio.sleep(0.2)
+        # Nobody asks again and again for what the table has lost.
+        assert client.info("stats")["total_commands_processed"] - commands < 50
+
+
+def fail_twice(store, now):
+    for _ in range(2):
+        store.failed("pri1", store.record("pri1").epoch, now)
