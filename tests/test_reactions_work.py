@@ -10,7 +10,15 @@ from typing import Any
 import anyio
 import pytest
 
-from ephemeral import EphemeralKeyedWorkCoordinator, EphemeralOptions, EphemeralWorkCoordinator, Operation, SignalSink
+from ephemeral import (
+    EphemeralKeyedWorkCoordinator,
+    EphemeralOptions,
+    EphemeralResultCoordinator,
+    EphemeralWorkCoordinator,
+    Operation,
+    OperationCancelledError,
+    SignalSink,
+)
 from ephemeral._steering import Steering
 
 from .work_kit import Gates, Work, balance, settle, working
@@ -560,6 +568,24 @@ async def test_a_keyed_coordinator_skips_and_holds_too() -> None:
         await settle(work)  # type: ignore[arg-type]
         balance(work)  # type: ignore[arg-type]
     assert ran.items == ["a3", "b2", "a4"]
+
+
+async def test_whoever_waits_for_the_result_of_a_skipped_item_is_told() -> None:
+    sink = virtual_sink()
+    sink.raise_signal("stop")
+
+    async def double(item: int) -> int:
+        return 2 * item
+
+    options = EphemeralOptions(signals=sink, **REACTS)  # type: ignore[arg-type]
+    async with EphemeralResultCoordinator[int, int](double, options) as work:
+        with pytest.raises(OperationCancelledError):
+            await work.submit(1)
+        sink.clear()
+        sink.raise_signal("slow")
+        assert await work.submit(2) == 4
+        assert anyio.current_time() == 1.0
+        assert work.total_skipped == 1
 
 
 # The operations' own signals

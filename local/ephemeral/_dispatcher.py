@@ -44,7 +44,8 @@ class DispatcherStatistics:
         active: Calls under way.
         processed: Calls that returned.
         failed: Calls that raised, or were cut short because the block was left by an exception.
-        dropped: Calls given up because too many waited, or because the block was left by an exception.
+        dropped: Calls given up because too many waited, because of `SignalDispatcher.cancel`, or because the block was
+            left by an exception.
     """
 
     queued: int

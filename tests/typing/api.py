@@ -9,9 +9,18 @@ from ephemeral import (
     EphemeralKeyedWorkCoordinator,
     EphemeralOperationResultSnapshot,
     EphemeralOperationSnapshot,
+    EphemeralOptions,
     EphemeralResultCoordinator,
     EphemeralWorkCoordinator,
     NoHealthyProcessorError,
+    Operation,
+    SignalBlockReason,
+    SignalConstraints,
+    SignalDispatcher,
+    SignalEvent,
+    SignalPropagation,
+    SignalSink,
+    Subscription,
     ephemeral_for_each,
     testing,
 )
@@ -27,6 +36,25 @@ def check_testing() -> None:
     assert_type(testing.virtual_time("asyncio"), tuple[str, dict[str, Any]])
     testing.run(add, 1, "2")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType] - the wrong argument is seen
     testing.virtual_time("curio")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType] - no such loop
+
+
+def check_propagation(op: Operation, event: SignalEvent) -> None:
+    assert_type(op.emit_caused("a", event), bool)
+    assert_type(op.emit_caused("a", event.propagation), bool)
+    assert_type(SignalPropagation.root("a").extend("b").path, tuple[str, ...])
+    assert_type(SignalConstraints.STRICT.should_block("a", event.propagation), SignalBlockReason | None)
+    op.emit_caused("a", "b")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType] - a cause is an event
+
+
+async def hear(event: SignalEvent) -> None:
+    assert_type(event.depth, int)
+
+
+def check_dispatcher(dispatcher: SignalDispatcher, sink: SignalSink) -> None:
+    assert_type(dispatcher.register("a", hear), Subscription)
+    assert_type(dispatcher.attach(sink), Subscription)
+    dispatcher.register("a", print)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType] - it is not async
+    EphemeralOptions(on_signal_async=hear, cancel_on_signals={"a", "b"}, drain_on_signals=None)
 
 
 def check_errors(error: NoHealthyProcessorError) -> None:
