@@ -44,7 +44,12 @@ def test_eight_processes_trip_probe_and_restore_once_each_time(server, until):
         SignalSink(100_000, backend=RedisSignalBackend.from_url(server.url, namespace="race")) as sink,
         racers(server.url, "race", WORKERS, ROUNDS) as processes,
     ):
-        until(lambda: len(sink.sense("ready")) == WORKERS, 30)
+
+        def are_ready():
+            assert [process.poll() for process in processes] == [None] * WORKERS, "one ended early, and said why above"
+            return len(sink.sense("ready")) == WORKERS
+
+        until(are_ready, 30)
         sink.raise_signal("go")
         for process in processes:
             assert process.wait(60) == 0
