@@ -13,13 +13,13 @@ import anyio.lowlevel
 import pytest
 
 from ephemeral._bodies import (
+    ENDED,
+    BodyRunner,
     RanOutOfTimeError,
     as_coroutine_function,
     call_guarded,
     is_async_function,
-    is_teardown,
     require_plain,
-    resume,
     takes_operation,
 )
 
@@ -152,8 +152,19 @@ async def test_a_body_may_not_hold_on_beyond_its_time() -> None:
 # Stepping
 
 
-def first_step(context: Context, coroutine: Any) -> Any:
-    return context.run(coroutine.send, None)
+Function = Callable[[], Any]
+
+
+def called(function: Function) -> Any:
+    return function()
+
+
+async def run_to_its_end(runner: BodyRunner[Function], function: Function, context: Context) -> tuple[Any, Any]:
+    """Run one job and take what came of it, as a worker does."""
+    await runner.rest(context, context.run(runner.start, function))
+    ended = runner.value, runner.error
+    runner.value = runner.error = None
+    return ended
 
 
 async def test_every_step_runs_in_the_given_context_and_leaves_the_own_alone() -> None:
@@ -172,11 +183,47 @@ async def test_every_step_runs_in_the_given_context_and_leaves_the_own_alone() -
 
     context = copy_context()
     context.run(mark.set, "inside")
-    coroutine = body()
-    assert await resume(context, coroutine, first_step(context, coroutine)) == [
-        "inside", "step 0", "step 1", "step 2", "step 2",
-    ]  # fmt: skip
+    value, error = await run_to_its_end(BodyRunner(called), body, context)
+    assert value == ["inside", "step 0", "step 1", "step 2", "step 2"]
+    assert error is None
     assert (mark.get(), context[mark]) == ("outside", "step 2")
+
+
+async def test_one_runner_runs_job_after_job_each_in_its_own_context() -> None:
+    async def at_once() -> str:
+        return mark.get()
+
+    async def later() -> str:
+        await anyio.sleep(1)
+        return mark.get()
+
+    async def fails() -> None:
+        raise LookupError(mark.get())
+
+    runner: BodyRunner[Function] = BodyRunner(called)
+    found = []
+    for number, function in enumerate([at_once, later, fails, later, fails, at_once]):
+        context = copy_context()
+        context.run(mark.set, str(number))
+        value, error = await run_to_its_end(runner, function, context)
+        found.append(value if error is None else error.args[0])
+    assert found == ["0", "1", "2", "3", "4", "5"]
+    assert mark.get() == "outside"
+
+
+async def test_what_is_raised_before_there_is_a_coroutine_is_the_jobs_too() -> None:
+    def no_body() -> Any:
+        raise LookupError("no body")
+
+    value, error = await run_to_its_end(BodyRunner(called), no_body, copy_context())
+    assert value is None
+    assert isinstance(error, LookupError)
+
+
+def test_a_coroutine_that_never_waits_is_at_its_end_after_one_step() -> None:
+    runner: BodyRunner[Any] = BodyRunner(asynchronous)
+    assert copy_context().run(runner.start, "item") is ENDED
+    assert (runner.value, runner.error) == ("item", None)
 
 
 async def test_a_cancellation_reaches_the_stepped_coroutine() -> None:
@@ -188,13 +235,15 @@ async def test_a_cancellation_reaches_the_stepped_coroutine() -> None:
         return "never"
 
     reached: list[str] = []
+    runner: BodyRunner[Function] = BodyRunner(called)
     context = copy_context()
     context.run(mark.set, "inside")
-    coroutine = body()
-    with anyio.move_on_after(1) as scope:
-        await resume(context, coroutine, first_step(context, coroutine))
-    assert scope.cancelled_caught
+    with anyio.CancelScope() as scope:
+        scope.cancel()
+        _, error = await run_to_its_end(runner, body, context)
+    assert isinstance(error, anyio.get_cancelled_exc_class())
     assert reached == ["inside"]
+    assert await run_to_its_end(runner, lambda: asynchronous("next"), context) == ("next", None)
 
 
 class Pause:
@@ -218,26 +267,27 @@ def test_teardown_closes_the_coroutine_and_is_told_from_a_generator_exit_of_its_
         await Pause()
         raise GeneratorExit
 
-    async def awaits(coroutine: Any) -> None:
+    async def awaits(function: Function) -> None:
         try:
-            await resume(context, coroutine, first_step(context, coroutine))
-        except GeneratorExit as error:
-            found.append(is_teardown(error))
+            found.append(type((await run_to_its_end(BodyRunner(called), function, context))[1]))
+        except GeneratorExit:
+            found.append("torn down")
+            raise
 
     closed: list[str] = []
-    found: list[bool] = []
+    found: list[Any] = []
     context = copy_context()
     context.run(mark.set, "inside")
-    torn_down = awaits(waits())
+    torn_down = awaits(waits)
     torn_down.send(None)
     torn_down.close()
     with pytest.raises(StopIteration):
-        awaits(raises_at_once()).send(None)
-    raising = awaits(raises_later())
+        awaits(raises_at_once).send(None)
+    raising = awaits(raises_later)
     raising.send(None)
     with pytest.raises(StopIteration):
         raising.send(None)
-    assert (closed, found) == (["inside"], [True, False, False])
+    assert (closed, found) == (["inside"], ["torn down", GeneratorExit, GeneratorExit])
 
 
 # Callbacks

@@ -12,14 +12,7 @@ from typing import Any, ClassVar, Generic, Self, TypeVar, cast
 
 import anyio
 
-from ._bodies import (
-    as_coroutine_function,
-    is_async_function,
-    is_teardown,
-    order_to_end,
-    resume,
-    takes_operation,
-)
+from ._bodies import ENDED, BodyRunner, as_coroutine_function, is_async_function, order_to_end, takes_operation
 from ._checks import optional_seconds, whole_number
 from ._emitter import Emitter
 from ._errors import CoordinatorNotCompletedError
@@ -47,6 +40,8 @@ class CoordinatorBase(OperationWindow[S], Generic[T, S]):
 
     # How messages call it; empty: as its class is called.
     _kind: ClassVar[str] = ""
+    # Whether operations of this kind remember what their bodies returned.
+    _keeps_results: ClassVar[bool] = False
 
     def __init__(self, body: Callable[..., Any], options: EphemeralOptions | None = None) -> None:
         if not callable(body):
@@ -311,9 +306,10 @@ class CoordinatorBase(OperationWindow[S], Generic[T, S]):
         an attribute, would cost 2 % of a trivial item's 3 µs.
         """
         line, ready, intake, workers = self._line, self._ready, self._intake, self._workers
-        first_step = self._first_step
         now, remember, has_ended = workers.now, self._history.remember, self._history.ended
         verdict = self._steering.verdict if self._steering.steers else None
+        runner, keeps_results = BodyRunner(self._call_body), self._keeps_results
+        start = runner.start
         while not worker.interrupted:
             if workers.latest >= workers.slice_end:
                 await workers.breathe()
@@ -321,10 +317,7 @@ class CoordinatorBase(OperationWindow[S], Generic[T, S]):
                 await workers.park()
                 continue
             if verdict is not None and (decided := verdict()) is not RUN:
-                if decided is Verdict.HOLD:
-                    await workers.park()
-                else:
-                    self._skip(line.popleft())
+                await self._hold_or_skip(decided)
                 continue
             operation = line.popleft()
             operation.started_at = workers.latest
@@ -333,19 +326,18 @@ class CoordinatorBase(OperationWindow[S], Generic[T, S]):
             remember(operation.id, operation)
             if intake.producers:
                 intake.freed()
-            context = operation.context
-            try:
-                await resume(context, *context.run(first_step, operation))
-            except StopIteration:
-                pass  # it ended in its first step
-            except BaseException as error:  # a body may raise anything
-                if is_teardown(error):
-                    raise
-                self._broke(operation, error)
-                del context
-                await self._after_failure(operation, error)
-                del operation
+            waiting_for = operation.context.run(start, operation)
+            if waiting_for is not ENDED:
+                if ready:
+                    workers.wake()
+                await runner.rest(operation.context, waiting_for)
+            if runner.error is not None:
+                await self._after_error(operation, runner)
+                del operation, waiting_for
                 continue
+            if keeps_results:
+                operation.result = runner.value
+            runner.value = None
             if worker.interrupted and self._can_interrupt:  # it may have swallowed its cancellation
                 self._cancelled(operation)
                 break
@@ -355,7 +347,14 @@ class CoordinatorBase(OperationWindow[S], Generic[T, S]):
             has_ended(operation, ended_at, COMPLETED)
             if self._heeds_ends:
                 self._after_end(operation)
-            del operation, context  # a worker that waits must keep nothing alive
+            del operation, waiting_for  # a worker that waits must keep nothing alive
+
+    async def _hold_or_skip(self, decided: Verdict) -> None:
+        """Keep the next item from running, as a signal demands: for now, or for good."""
+        if decided is Verdict.HOLD:
+            await self._workers.park()
+        else:
+            self._skip(self._line.popleft())
 
     def _skip(self, operation: Operation) -> None:
         """Count an item that a signal keeps from running."""
@@ -365,22 +364,18 @@ class CoordinatorBase(OperationWindow[S], Generic[T, S]):
         self._intake.freed()
         self._note_drained()
 
-    def _first_step(self, operation: Operation) -> tuple[Coroutine[Any, Any, Any], object]:
-        """Call the body and take its first step, in the item's context.
-
-        Returns:
-            Its coroutine, and what that waits for.
-
-        Raises:
-            StopIteration: The body has ended already.
-        """
+    def _call_body(self, operation: Operation) -> Coroutine[Any, Any, Any]:
+        """Call the body for an item, in the item's context."""
         current.set(operation)
         run = self._run
-        coroutine = run(operation.item, operation) if self._body_takes_operation else run(operation.item)
-        waiting_for = coroutine.send(None)
-        if self._ready:
-            self._workers.wake()
-        return coroutine, waiting_for
+        return run(operation.item, operation) if self._body_takes_operation else run(operation.item)
+
+    async def _after_error(self, operation: Operation, runner: BodyRunner[Operation]) -> None:
+        """Count what was raised, and wait until the slot is free."""
+        error, runner.error = runner.error, None
+        assert error is not None
+        self._broke(operation, error)
+        await self._after_failure(operation, error)
 
     def _broke(self, operation: Operation, error: BaseException) -> None:
         """Count a failed or cancelled operation; raise only what must end the whole block."""

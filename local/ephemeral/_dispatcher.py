@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import anyio
 import anyio.lowlevel
 
-from ._bodies import is_async_function, is_teardown, order_to_end, resume
+from ._bodies import BodyRunner, is_async_function, order_to_end
 from ._checks import whole_number
 from ._listeners import Listeners, Subscription
 from ._loops import Loop
@@ -247,7 +247,7 @@ class SignalDispatcher:
             flush.look()
 
     async def _serve(self, worker: Worker) -> None:  # noqa: ARG002  none of these is ever interrupted
-        workers = self._workers
+        workers, runner = self._workers, BodyRunner(_call_handler)
         while True:
             if not self._queue:
                 await workers.park()
@@ -256,20 +256,19 @@ class SignalDispatcher:
                 await workers.breathe()
                 continue
             call = self._take()
-            try:
-                await _in_own_context(call)
-            except BaseException as error:  # a handler may raise anything
-                if is_teardown(error):
-                    raise
+            # A context of its own: the next handler, in the same task, must not see what this one sets.
+            context = copy_context()
+            await runner.rest(context, context.run(runner.start, call))
+            error, runner.error, runner.value = runner.error, None, None
+            if error is None:
+                self._processed += 1
+                self._over(call)
+            else:
                 self._failed += 1
                 self._over(call)
                 self._report(call, error)
-                del call
                 await workers.after_failure(error)
-                continue
-            self._processed += 1
-            self._over(call)
-            del call  # a worker that waits must keep nothing alive
+            del call, context, error  # a worker that waits must keep nothing alive
 
     def _take(self) -> _Call:
         with self._lock:
@@ -295,13 +294,6 @@ class SignalDispatcher:
             _log.error("handler %r raised on signal %r", call.handler, call.event.signal, exc_info=error)
 
 
-async def _in_own_context(call: _Call) -> None:
-    """Call a handler in a context of its own: the next one, in the same task, must not see what it sets."""
-    context = copy_context()
-    context.run(_current.set, call)
-    coroutine = context.run(call.handler, call.event)
-    try:
-        waiting_for = context.run(coroutine.send, None)
-    except StopIteration:
-        return
-    await resume(context, coroutine, waiting_for)
+def _call_handler(call: _Call) -> Coroutine[Any, Any, object]:
+    _current.set(call)
+    return call.handler(call.event)

@@ -16,7 +16,7 @@ from typing import Any, Final, Unpack
 
 import anyio
 
-from ._bodies import is_teardown, resume
+from ._bodies import ENDED, BodyRunner
 from ._calls import LadderCalls
 from ._errors import CoordinatorCompletedError, NoHealthyProcessorError
 from ._group import GroupOptions, NamedOptions
@@ -157,7 +157,7 @@ class Ladder(LadderCalls):
 
     async def _serve(self, worker: Worker) -> None:
         """Run one item or probe after the other."""
-        workers = self.workers
+        workers, runner = self.workers, BodyRunner(self._call_processor)
         while not worker.interrupted:
             if workers.latest >= workers.slice_end:
                 await workers.breathe()
@@ -165,20 +165,18 @@ class Ladder(LadderCalls):
             if job is None:
                 await workers.park()
                 continue
-            context = job.context
-            try:
-                value = await resume(context, *context.run(self._first_step, job))
-            except StopIteration as stop:  # it ended in its first step
-                value = stop.value
-            except BaseException as error:  # a processor may raise anything
-                if is_teardown(error):
-                    raise
+            waiting_for = job.context.run(runner.start, job)
+            if waiting_for is not ENDED:
+                if self._has_more():
+                    workers.wake()
+                await runner.rest(job.context, waiting_for)
+            error, value, runner.error, runner.value = runner.error, runner.value, None, None
+            if error is None:
+                self._returned(job, value)
+            else:
                 self._raised(job, error)
-                del job, context
                 await workers.after_failure(error)
-                continue
-            self._returned(job, value)
-            del job, context, value  # a worker that waits must keep nothing alive
+            del job, error, value, waiting_for  # a worker that waits must keep nothing alive
 
     def _take(self, worker: Worker) -> Item | Probe | None:
         """Give *worker* the next item or probe; calls whose turn comes before are told to go on."""

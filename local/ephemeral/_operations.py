@@ -112,9 +112,12 @@ class Operation:
         "item",
         "key",
         "outcome",
+        "result",
         "started_at",
         "worker",
     )
+
+    result: Any  # what the body returned; set and read only by the kind that keeps results
 
     def __init__(self, home: OperationHome, operation_id: int, key: str | None, item: Any, context: Context) -> None:
         self._home = home

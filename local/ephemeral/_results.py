@@ -60,13 +60,11 @@ class _ResultOperation(Operation):
     """An operation that remembers what its body returned.
 
     Attributes:
-        result: What it returned, so far None.
         answer: What those who wait for it get; None if nobody waits.
     """
 
-    __slots__ = ("answer", "result")
+    __slots__ = ("answer",)
 
-    result: Any
     answer: _Answer | None
 
     def snapshot(self) -> EphemeralOperationResultSnapshot[Any]:
@@ -114,14 +112,7 @@ class EphemeralResultCoordinator(CoordinatorBase[T, EphemeralOperationResultSnap
         TypeError: *body* cannot be called.
     """
 
-    def __init__(self, body: Callable[..., Any], options: EphemeralOptions | None = None) -> None:
-        super().__init__(body, options)
-        run, takes_operation = self._run, self._body_takes_operation
-
-        async def keep_result(item: T, operation: _ResultOperation) -> None:
-            operation.result = await (run(item, operation) if takes_operation else run(item))
-
-        self._run, self._body_takes_operation = keep_result, True
+    _keeps_results = True
 
     @classmethod
     def from_async_iterable(

@@ -153,17 +153,12 @@ class LadderRuns(ABC):
 
     # Work runs
 
-    def _first_step(self, job: Item | Probe) -> tuple[Coroutine[Any, Any, Any], object]:
-        """Begin an item or a probe."""
+    def _call_processor(self, job: Item | Probe) -> Coroutine[Any, Any, Any]:
+        """Call a processor for an item, or a probe, in the context of the item."""
         if isinstance(job, Probe) or job.is_canary:
-            coroutine = self._run_leased(job)
-        else:
-            self._sink.raise_signal(f"processing.started:{job.rung.name}:{job.name}", operation_id=job.id)
-            coroutine = job.rung.run(job.payload)
-        waiting_for = coroutine.send(None)
-        if self._has_more():
-            self.workers.wake()
-        return coroutine, waiting_for
+            return self._run_leased(job)
+        self._sink.raise_signal(f"processing.started:{job.rung.name}:{job.name}", operation_id=job.id)
+        return job.rung.run(job.payload)
 
     async def _run(self, item: Item) -> Any:
         self._sink.raise_signal(f"processing.started:{item.rung.name}:{item.name}", operation_id=item.id)
