@@ -122,6 +122,21 @@ async def test_an_item_at_fault_takes_no_processor_down() -> None:
         assert group.ears.heard[-1] == "processing.failed:pri1:w"
 
 
+async def test_an_item_at_fault_is_asked_of_nobody_else() -> None:
+    """A card that the first provider declines must not be charged by the second."""
+    first, second = Service(), Service()
+    declined = NotFoundError()
+    first.errors = {"w": declined, "called": declined}
+    given_up: list[Any] = []
+    options: dict[str, Any] = {"is_failure": is_failure, "reroute_failed": True}
+    async with ladder(first, second, on_failed=lambda *why: given_up.append(why), **options) as group:
+        await group.enqueue("w")
+        with pytest.raises(NotFoundError):
+            await group.first.call("called")
+        assert (second.started, given_up) == ([], [("w", declined)])
+        assert group.statuses == {"failed": 2}
+
+
 async def test_an_item_at_fault_breaks_a_row_of_failures() -> None:
     """Somebody answered: that is what consecutive failures are about."""
     service = Service()

@@ -230,3 +230,21 @@ async def test_who_hears_of_an_edge_finds_the_work_moved() -> None:
             group.first.isolate()
         assert found == [{"active": 1, "failed": 1}] * 2
         service.open_gate()
+
+
+async def test_edges_and_the_first_item_given_up_unheard_are_logged(caplog: pytest.LogCaptureFixture) -> None:
+    service = Service(is_down=True)
+    async with ladder(service, Service(), failure_threshold=2) as group:
+        await group.enqueue("a", "b", "c")
+        group.first.isolate()
+        group.first.reset_health()
+        group.first.isolate()
+        group.atoms[1].isolate()
+    given_up = "group 'default': an item was given up after ConnectionError on pri1, and no on_failed to tell;"
+    assert [record.message for record in caplog.records] == [
+        f"{given_up} further ones are only counted",
+        "pri1 is down after 2 failures; work goes to pri2",
+        "pri1 is up again",
+        "pri1 is isolated by hand; work goes to pri2",
+        "pri2 is isolated by hand; no rung is left",
+    ]

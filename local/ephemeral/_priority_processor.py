@@ -17,7 +17,7 @@ from ._health import HealthOptions, HealthRules
 from ._ladder import ladder_of
 from ._ladder_status import GroupStatistics, ProcessorHealth
 from ._rungs import Rung
-from ._signals import MAX_NAME_BYTES, validate_name
+from ._signals import MAX_NAME_BYTES
 from ._sink import SignalSink
 
 T = TypeVar("T")
@@ -80,11 +80,12 @@ class PriorityProcessorAtom(Generic[T, R]):
         timeout: Seconds a call may take; then it is cancelled and has failed. None: for ever. A plain function cannot
             be cancelled: it has failed all the same, keeps its slot until it returns, and counts again each time
             *timeout* passes while no slot is left.
-        is_failure: ``is_failure(error) -> bool``: False says that the item failed, not the processor.
+        is_failure: ``is_failure(error) -> bool``: False says that the item failed, not the processor; such an item is
+            given up, for another rung would answer no better.
         id_selector: Names an item in signals.
         health: What else decides about its health.
         max_pending: How many items may wait in the group, at least 1; default 1000.
-        reroute_failed: Whether a failed item runs again on the next healthy rung; default False.
+        reroute_failed: Whether an item that a processor failed runs again on the next healthy rung; default False.
         max_attempts: Runs an item may have before it is abandoned, at least 1; default 10.
         on_failed: ``on_failed(item, error)`` is told of each item that is given up; a plain function.
         drain_timeout: Seconds leaving the block waits for accepted work; default 30. None: for ever.
@@ -157,7 +158,7 @@ class PriorityProcessorAtom(Generic[T, R]):
         )
         self._sink = signals
         self._select_id = id_selector
-        self._longest_prefix = f"{_LONGEST_PREFIX}:{_rung_name(group, _MAX_PRIORITY)}"
+        self._longest_id = MAX_NAME_BYTES - len(f"{_LONGEST_PREFIX}:{_rung_name(group, _MAX_PRIORITY)}:".encode())
         self._rung = Rung(
             priority=priority,
             name=_rung_name(group, priority),
@@ -270,12 +271,11 @@ class PriorityProcessorAtom(Generic[T, R]):
         name = cast("object", self._select_id(item))
         if not isinstance(name, str):
             raise TypeError(f"id_selector must return a str, not {name!r} for item {item!r}")
-        validate_name(name, "item id")
-        spare = MAX_NAME_BYTES - len(self._longest_prefix.encode()) - 1
-        if len(name.encode()) > spare:
+        if not name or not name.isprintable() or len(name.encode()) > self._longest_id:
+            shown = repr(name if len(name) <= 60 else f"{name[:60]}…")
             raise ValueError(
-                f"item id {name[:40]!r}... takes {len(name.encode())} bytes; signal names of this group have room"
-                f" for {spare}: have id_selector return a shorter one"
+                f"item id {shown} must be printable, not empty and at most {self._longest_id} bytes of UTF-8: signals"
+                " name the item by it; have id_selector return such a one"
             )
         return item, name
 

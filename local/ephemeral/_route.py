@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable, Iterator
+from typing import Final
 
 from ._health import Change
 from ._health_store import HealthStore
 from ._rungs import Rung, first_up, stand_in
 from ._sink import SignalSink
+
+_log: Final = logging.getLogger("ephemeral")
 
 
 class Route:
@@ -72,12 +76,20 @@ class Route:
         self._choose()
         # Work first: a listener must find it where it now belongs.
         self._on_change(rung)
+        self._log_edge(change, rung)
         if change.is_own:
             self._tell(change, rung)
 
     def _choose(self) -> None:
         self.current = first_up(self.rungs)
         self.is_all_up = all(rung.is_up for rung in self.rungs)
+
+    def _log_edge(self, change: Change, rung: Rung) -> None:
+        if change.went_down:
+            where = "no rung is left" if self.current is None else f"work goes to {self.current.name}"
+            _log.warning("%s is %s; %s", rung.name, _reason(change), where)
+        elif change.came_up:
+            _log.warning("%s is up again", rung.name)
 
     def _tell(self, change: Change, rung: Rung) -> None:
         raise_signal = self._sink.raise_signal
@@ -95,3 +107,9 @@ class Route:
                 raise_signal("failover.exhausted", key=self._group)
         elif change.came_up:
             raise_signal(f"failover.restored:{rung.name}")
+
+
+def _reason(change: Change) -> str:
+    if change.cause == "isolate":
+        return "isolated by hand"
+    return f"down after {change.after.failures} failures{' seen here' if change.after.is_local else ''}"

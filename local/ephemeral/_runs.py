@@ -62,6 +62,7 @@ class LadderRuns(ABC):
         self._sink = sink
         self._running: dict[int, Item] = {}
         self._is_over = False
+        self._has_warned = False
         self._idle = anyio.Event()
         self._watch_wanted = anyio.Event()
         self._watch_until = 0.0
@@ -243,7 +244,8 @@ class LadderRuns(ABC):
         is_fault = self._is_fault(item.rung, error)
         self._report(item, is_fault=is_fault)
         is_canary, rung = item.is_canary and is_fault, item.rung
-        if self._is_over or isinstance(error, KeyboardInterrupt | SystemExit):
+        # An item that is at fault itself would fail elsewhere too, or worse: be taken where it was meant to be refused.
+        if self._is_over or not is_fault or isinstance(error, KeyboardInterrupt | SystemExit):
             return self._give_up(item, error)
         if is_canary:
             item.must_run = True
@@ -285,12 +287,24 @@ class LadderRuns(ABC):
         else:
             self.total_failed += 1
         self._vacate(item, error)
-        on_failed = self.options.on_failed
-        if on_failed is not None and not item.is_call and not call_guarded(self.name, on_failed, item.payload, error):
-            self.callback_errors += 1
+        if not item.is_call:
+            self._tell_who_cares(item, error)
         item.clear()
         self._note_idle()
         return False
+
+    def _tell_who_cares(self, item: Item, error: BaseException) -> None:
+        on_failed = self.options.on_failed
+        if on_failed is not None:
+            if not call_guarded(self.name, on_failed, item.payload, error):
+                self.callback_errors += 1
+        elif not self._has_warned:
+            self._has_warned = True
+            # Without the error's text: that may show the item.
+            _log.warning(
+                "%s: an item was given up after %s on %s, and no on_failed to tell; further ones are only counted",
+                self.name, type(error).__name__, item.rung.name,
+            )  # fmt: skip
 
     def _after_refusal(self, item: Item) -> None:
         """Somebody else probes: the canary goes back to the head of the line."""
