@@ -43,6 +43,8 @@ class Outbox:
         self._limit = limit
         # A list: what is added is added at once, whole slices are taken, and neither needs a lock against the other.
         self._queue: list[SignalRecord | Future[None]] = []
+        # The futures among what is queued. Only adds and discards, which are atomic: a marker is here before and after.
+        self._markers: set[Future[None]] = set()
         self._lock = threading.Lock()
         self._skipped = [0, 0]
         self._orphaned: list[Future[None]] = []
@@ -54,7 +56,13 @@ class Outbox:
         self._append = self._queue.append
 
     def __len__(self) -> int:
-        return len(self._queue)
+        """Return how many signals wait; markers of flushes are none."""
+        return max(0, len(self._queue) - len(self._markers))
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to take, no marker either."""
+        return not self._queue
 
     def append(self, record: SignalRecord) -> None:
         """Queue a signal; never blocks."""
@@ -65,17 +73,14 @@ class Outbox:
     def mark(self) -> Future[None]:
         """Return a future for the sender to end once all that is queued now has arrived."""
         marker: Future[None] = Future()
+        self._markers.add(marker)
         self._append(marker)
         self.is_asked = True
         return marker
 
     def oldest(self) -> float | None:
         """Return the stamp of the oldest signal that waits; None if none does."""
-        try:
-            first = self._queue[0]
-        except IndexError:
-            return None
-        return None if isinstance(first, Future) else first[3]
+        return next((entry[3] for entry in self._queue if not isinstance(entry, Future)), None)
 
     def take(self, oldest: float) -> Taken:
         """Take as many signals as fit one batch, leaving out those stamped before *oldest*."""
@@ -98,6 +103,7 @@ class Outbox:
                     if size >= _codec.FULL_BODY_BYTES:
                         break
             del self._queue[:taken]
+            self._markers.difference_update(markers)
             skipped, self._skipped = (self._skipped[0], self._skipped[1]), [0, 0]
         self.taken += len(signals)
         return Taken(signals, skipped, markers)
@@ -107,14 +113,19 @@ class Outbox:
         if not self._lock.acquire(blocking=False):
             return
         try:
-            excess = self._queue[: max(0, len(self._queue) - self._limit)]
-            del self._queue[: len(excess)]
-            for entry in excess:
+            excess, shed = len(self) - self._limit, 0
+            for entry in self._queue:
+                if excess <= 0:
+                    break
+                shed += 1
                 if isinstance(entry, Future):
                     self._orphaned.append(entry)
                 else:
+                    excess -= 1
                     self.dropped += 1
                     self._skip(entry)
+            del self._queue[:shed]
+            self._markers.difference_update(self._orphaned)
         finally:
             self._lock.release()
 

@@ -95,11 +95,11 @@ class Sender:
                     marker.set_result(None)
 
     async def _wait_for_work(self, started_at: float) -> None:
-        while not len(self._outbox):
+        while self._outbox.is_empty:
             self._news = anyio.Event()
             self.is_idle = True
             # Asked again: a raise that came before the line above did not see it.
-            if not len(self._outbox):
+            if self._outbox.is_empty:
                 await self._news.wait()
             self.is_idle = False
         # What trickles in shares a call, unless somebody waits for it.

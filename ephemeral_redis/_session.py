@@ -94,8 +94,9 @@ class Session:
                 rows = await self._greet(calls)
             async with anyio.create_task_group() as tasks:
                 self._calls, self.is_up, self.was_up = calls, True, True
-                self._on_reached()
+                # Before anybody is told that the bus is reached: from then on nothing may say that it is away.
                 self._mirror.found(rows)
+                self._on_reached()
                 tasks.start_soon(self._ask, tasks)
                 tasks.start_soon(self._control.run, control)
                 tasks.start_soon(self._signals.run, signals)

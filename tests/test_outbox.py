@@ -104,3 +104,17 @@ def test_threads_that_raise_while_it_is_emptied_lose_nothing_uncounted():
     skipped += outbox.take(0.0).skipped[0]
     assert taken + skipped == each * threads
     assert skipped == outbox.dropped
+
+
+def test_flushes_are_no_signals_neither_in_the_count_nor_in_the_limit():
+    outbox = Outbox(2)
+    markers = [outbox.mark() for _ in range(3)]
+    assert (len(outbox), outbox.is_empty) == (0, False)
+    outbox.append(record("a", at=7.0))
+    outbox.append(record("b"))
+    assert (len(outbox), outbox.oldest(), outbox.dropped) == (2, 7.0, 0)
+    outbox.append(record("c"))
+    assert (len(outbox), outbox.dropped) == (2, 1)
+    taken = outbox.take(0.0)
+    assert (names(taken), set(taken.markers)) == (["b", "c"], set(markers))
+    assert (len(outbox), outbox.is_empty) == (0, True)

@@ -219,7 +219,8 @@ class SinkBus:
         self._is_open = False
         self._arrived.set()
         if left:
-            _logger.warning("the sink was closed with %d signals that the bus does not have", left)
+            signals = "1 signal" if left == 1 else f"{left} signals"
+            _logger.warning("the sink was closed with %s that the bus does not have", signals)
 
     # In: called by the backend, on any thread
 

@@ -6,6 +6,7 @@ import anyio
 import pytest
 
 from ephemeral import SignalEvent, SignalPropagation, SignalSink
+from ephemeral._futures import wait_for_future
 
 
 async def test_a_signal_reaches_the_others_as_it_was_raised(bus):
@@ -195,3 +196,13 @@ async def test_without_a_bus_the_shared_side_is_this_sink_alone():
     assert await sink.flush()
     assert not sink.is_degraded
     assert sink.statistics().bus is None
+
+
+async def test_whoever_is_told_that_the_bus_is_reached_finds_it_reached(bus):
+    backend, found = bus.backend(), []
+    opened = backend.open(SignalSink())
+    # Called by the bus itself, the moment that it says so: waiters on a loop come later.
+    opened.add_done_callback(lambda _: found.append(backend.is_degraded))
+    await wait_for_future(opened)
+    await wait_for_future(backend.close(0.0))
+    assert found == [False]

@@ -9,7 +9,7 @@ import time
 import pytest
 import redis
 
-from ephemeral import SignalSink
+from ephemeral import SignalSink, _sink_bus
 from ephemeral_redis import RedisSignalBackend, SignalBusError
 
 pytestmark = [pytest.mark.real_time, pytest.mark.server]
@@ -276,3 +276,24 @@ def test_item_signals_enter_only_windows_that_ask_for_them(server, until):
         one.raise_signal("a")
         until(lambda: other.detect("a") and len(curious) == 2)
         assert len(other) == 1
+
+
+NOWHERE = "redis://127.0.0.1:1"
+"""Where nobody listens."""
+
+
+def test_a_sink_that_raised_nothing_while_the_bus_was_away_leaves_nothing_behind(caplog):
+    with SignalSink(backend=RedisSignalBackend.from_url(NOWHERE, namespace="x")) as sink:
+        sink.backend.flush()
+        assert sink.statistics().bus.outbox == 0
+    assert not [said for said in caplog.messages if "closed with" in said]
+
+
+@pytest.mark.parametrize(("count", "says"), [(1, "closed with 1 signal that"), (2, "closed with 2 signals that")])
+def test_what_the_bus_does_not_have_is_said_in_numbers(caplog, monkeypatch, count, says):
+    monkeypatch.setattr(_sink_bus, "CLOSE_SECONDS", 0.0)
+    with SignalSink(backend=RedisSignalBackend.from_url(NOWHERE, namespace="x")) as sink:
+        for _ in range(count):
+            sink.raise_signal("a")
+        sink.backend.flush()
+    assert says in caplog.text
