@@ -17,6 +17,9 @@ import pytest
 
 from ephemeral import (
     CoordinatorCompletedError,
+    EphemeralKeyedWorkCoordinator,
+    EphemeralOptions,
+    EphemeralResultCoordinator,
     EphemeralWorkCoordinator,
     Operation,
     current_operation,
@@ -373,3 +376,58 @@ async def test_control_from_a_thread_that_asks_the_loop() -> None:
         await anyio.to_thread.run_sync(control)
         assert await work.drain()
     assert totals(work) == (1, 0, 0)
+
+
+CONTROLS: dict[str, Callable[[Any], object]] = {
+    "try_enqueue": lambda work: work.try_enqueue("x"),
+    "complete": lambda work: work.complete(),
+    "pause": lambda work: work.pause(),
+    "resume": lambda work: work.resume(),
+    "cancel": lambda work: work.cancel(),
+    "cancel_operation": lambda work: work.cancel_operation(0),
+    "set_max_concurrency": lambda work: work.set_max_concurrency(2),
+}
+
+KINDS: dict[str, Callable[[Callable[..., Any], EphemeralOptions], Any]] = {
+    "work": EphemeralWorkCoordinator,
+    "keyed": lambda body, options: EphemeralKeyedWorkCoordinator(str, body, options),
+    "result": EphemeralResultCoordinator,
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("call", CONTROLS)
+async def test_another_thread_is_refused_before_anything_is_touched(call: str, kind: str) -> None:
+    def intrude() -> None:
+        try:
+            CONTROLS[call](work)
+        except RuntimeError as error:
+            refusals.append(str(error))
+
+    refusals: list[str] = []
+    work = KINDS[kind](Held(), EphemeralOptions(max_concurrency=1, enable_dynamic_concurrency=True))
+    async with work:
+        before = work.statistics()
+        await anyio.to_thread.run_sync(intrude)
+        assert work.statistics() == before
+    assert len(refusals) == 1
+    assert refusals[0].startswith(f"{call}() belongs to the thread of its loop; from another thread use")
+    assert "enqueue_threadsafe()" in refusals[0]
+
+
+@pytest.mark.parametrize("call", CONTROLS)
+async def test_before_the_block_any_thread_may_prepare_a_coordinator(call: str) -> None:
+    work = EphemeralWorkCoordinator[Any](Held(), EphemeralOptions(enable_dynamic_concurrency=True))
+    await anyio.to_thread.run_sync(CONTROLS[call], work)
+    work.cancel()
+
+
+async def test_a_plain_body_is_told_how_to_enqueue_into_its_own_coordinator() -> None:
+    def body(item: str) -> None:
+        work.try_enqueue("next")
+
+    async with EphemeralWorkCoordinator(body, EphemeralOptions(max_concurrency=1)) as work:
+        await work.enqueue("first")
+    [failed] = work.get_failed()
+    assert "enqueue_threadsafe()" in str(failed.error)
+    assert work.total_enqueued == 1

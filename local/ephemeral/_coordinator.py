@@ -153,7 +153,11 @@ class CoordinatorBase(OperationWindow[S], Generic[T, S]):
         """Take no more items; those accepted still run. Idempotent; callable in a plain loop callback.
 
         A source of items is closed: an item that it is just about to give is lost.
+
+        Raises:
+            RuntimeError: Called on another thread than the loop's.
         """
+        self._workers.require_own_thread("complete()")
         self._close()
         self._note_drained()
 
@@ -196,11 +200,21 @@ class CoordinatorBase(OperationWindow[S], Generic[T, S]):
         return self.is_drained
 
     def pause(self) -> None:
-        """Start no further item until `resume`; running ones go on. A drain that is under way is not held up."""
+        """Start no further item until `resume`; running ones go on. A drain that is under way is not held up.
+
+        Raises:
+            RuntimeError: Called on another thread than the loop's.
+        """
+        self._workers.require_own_thread("pause()")
         self._is_paused = not self._is_draining
 
     def resume(self) -> None:
-        """Start items again."""
+        """Start items again.
+
+        Raises:
+            RuntimeError: Called on another thread than the loop's.
+        """
+        self._workers.require_own_thread("resume()")
         self._is_paused = False
         self._rouse()
 
@@ -222,7 +236,11 @@ class CoordinatorBase(OperationWindow[S], Generic[T, S]):
         Returns at once; `drain` or leaving the block waits for the bodies to end. An async body no longer counts as
         completed then, even if it swallows its cancellation and returns. A plain function cannot be interrupted: it is
         waited for and counted by how it ends.
+
+        Raises:
+            RuntimeError: Called on another thread than the loop's.
         """
+        self._workers.require_own_thread("cancel()")
         self._is_draining = True
         self._is_paused = False
         self._close()
@@ -236,7 +254,12 @@ class CoordinatorBase(OperationWindow[S], Generic[T, S]):
         self._note_drained()
 
     def cancel_operation(self, operation_id: int) -> bool:
-        """Cancel one waiting item or running operation, as `cancel` does all; False if it is neither."""
+        """Cancel one waiting item or running operation, as `cancel` does all; False if it is neither.
+
+        Raises:
+            RuntimeError: Called on another thread than the loop's.
+        """
+        self._workers.require_own_thread("cancel_operation()")
         running = self._history.get(operation_id)
         if running is not None and running.is_running:
             running.interrupt()
@@ -272,7 +295,12 @@ class CoordinatorBase(OperationWindow[S], Generic[T, S]):
         return await self._intake.enqueue(item) if operation_id is None else operation_id
 
     def try_enqueue(self, item: T) -> bool:
-        """Accept *item* if there is room now; False if there is none, or if the coordinator has completed."""
+        """Accept *item* if there is room now; False if there is none, or if the coordinator has completed.
+
+        Raises:
+            RuntimeError: Called on another thread than the loop's, as in a body that is a plain function.
+        """
+        self._workers.require_own_thread("try_enqueue()")
         return self._intake.try_enqueue(item) is not None
 
     async def enqueue_many(self, items: Iterable[T]) -> int:
@@ -497,8 +525,10 @@ class CoordinatorBase(OperationWindow[S], Generic[T, S]):
 
         Raises:
             ValueError: *limit* is no whole number of at least 1.
-            RuntimeError: The options do not say ``enable_dynamic_concurrency=True``.
+            RuntimeError: The options do not say ``enable_dynamic_concurrency=True``, or this is called on another
+                thread than the loop's.
         """
+        self._workers.require_own_thread("set_max_concurrency()")
         if not self._options.enable_dynamic_concurrency:
             raise RuntimeError("set_max_concurrency() needs EphemeralOptions(enable_dynamic_concurrency=True)")
         self._workers.limit = whole_number("max_concurrency", limit)

@@ -139,7 +139,13 @@ class EphemeralKeyedWorkCoordinator(CoordinatorBase[T, EphemeralOperationSnapsho
         return await self._intake.enqueue(keyed) if operation_id is None else operation_id
 
     def try_enqueue(self, item: T) -> bool:
-        """Accept *item* if there is room for it now; False if its key or the line is full, or after `complete`."""
+        """Accept *item* if there is room for it now; False if its key or the line is full, or after `complete`.
+
+        Raises:
+            RuntimeError: Called on another thread than the loop's, as in a body that is a plain function.
+            TypeError: The key is not hashable.
+        """
+        self._workers.require_own_thread("try_enqueue()")
         return self._intake.try_enqueue(self._with_key(item)) is not None
 
     async def enqueue_many(self, items: Iterable[T]) -> int:

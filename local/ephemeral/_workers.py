@@ -19,6 +19,8 @@ from ._loops import Loop, current_loop
 
 # Bodies that never wait would keep the loop to themselves: after this many seconds it gets a turn between two items.
 SLICE: Final = 0.005
+# Identities of threads are never 0.
+NO_THREAD: Final = 0
 
 
 class Worker:
@@ -61,7 +63,7 @@ class Workers:
         self._pump_wanted = anyio.Event()
         self._fatal: BaseException | None = None
         self.cancelled_class: type[BaseException] = BaseException
-        self.loop = Loop(time.monotonic, _no_loop, 0)
+        self.loop = Loop(time.monotonic, _no_loop, NO_THREAD)
         self.now = time.monotonic
         self.latest = 0.0
         """The newest reading of the clock: whoever stamps a job shares it here."""
@@ -84,6 +86,18 @@ class Workers:
     def is_open(self) -> bool:
         """Whether the block has been entered and not yet left."""
         return self._group is not None
+
+    def require_own_thread(self, call: str) -> None:
+        """Refuse *call*, as a user wrote it, on another thread than the loop's; before the block any thread may call.
+
+        Raises:
+            RuntimeError: Called on another thread; nothing may have been touched yet.
+        """
+        if self.loop.thread_id != NO_THREAD and not self.loop.runs_here:
+            raise RuntimeError(
+                f"{call} belongs to the thread of its loop; from another thread use enqueue_threadsafe() for items, and"
+                " anyio.from_thread.run_sync() or the loop's own call_soon_threadsafe() for anything else"
+            )
 
     def wake(self) -> None:
         """Have one more worker look for a job, if the limit allows one.
