@@ -101,6 +101,27 @@ async def test_a_worker_whose_body_cancelled_its_task_leaves_its_place_to_anothe
     assert totals(work) == (5, 0, 0)
 
 
+@pytest.mark.parametrize("anyio_backend", ["asyncio"], indirect=True)
+async def test_an_item_that_comes_as_a_body_cancels_its_task_is_taken_by_another_worker() -> None:
+    """The worker parks after its body, is roused by the new item, and is cancelled all the same."""
+
+    async def body(item: int) -> None:
+        ran.append(item)
+        if item == 0:
+            asyncio.get_running_loop().call_soon(work.try_enqueue, 1)
+            task: Any = asyncio.current_task()
+            task.cancel()
+
+    ran: list[int] = []
+    async with working(body, max_concurrency=1) as work:
+        await work.enqueue(0)
+        await settle(work)
+        await work.enqueue(2)
+        await settle(work)
+        assert ran == [0, 1, 2]
+    assert totals(work) == (3, 0, 0)
+
+
 async def test_items_that_come_as_their_producers_bodies_end_are_taken_at_once() -> None:
     """Bodies that enqueue what follows them: each end and each arrival falls into the same turn."""
 

@@ -218,6 +218,8 @@ class Workers:
             if event in self._parked:
                 self._parked.remove(event)
                 self.surplus += 1
+            else:  # roused, and cancelled in the same turn: as it ends, it passes that on
+                self._is_rousing = False
             raise
         self._is_rousing = False
         self._new_slice()
