@@ -166,6 +166,19 @@ async def test_each_operation_is_finalized_once_with_what_it_was() -> None:
     assert [seen.id for seen in finalized] == [ids[0], ids[1], ids[3], ids[2]]
 
 
+async def test_the_end_of_the_block_finalizes_what_has_grown_too_old_without_a_read() -> None:
+    finalized: list[int] = []
+
+    def note(seen: EphemeralOperationSnapshot) -> None:
+        finalized.append(seen.id)
+
+    async with working(opened(), max_operation_lifetime=1, on_operation_finalized=note) as work:
+        old = await work.enqueue(1)
+        await anyio.sleep(5)
+        assert finalized == []
+    assert finalized == [old]
+
+
 async def test_an_error_that_is_finalized_or_sampled_has_no_traceback_already() -> None:
     told: list[Any] = []
 

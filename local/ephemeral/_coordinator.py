@@ -133,6 +133,7 @@ class CoordinatorBase(OperationWindow[S], Generic[T, S]):
             self._intake.end()
             if self._feed is not None:
                 self._feed.log_error()
+            self._recent()  # tells on_operation_finalized of what has grown too old since the last end
 
     async def _take_from_source(self) -> None:
         assert self._feed is not None
