@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import anyio.to_thread
 import pytest
 
@@ -16,6 +18,7 @@ from ephemeral import (
     EphemeralWorkCoordinator,
     UnknownCoordinatorError,
 )
+from ephemeral.testing import wait_all_blocked
 
 from .work_kit import Gates, balance, cut, cut_everywhere, settle
 
@@ -242,3 +245,70 @@ async def test_a_block_cut_anywhere_leaves_nothing_running() -> None:
         return reached
 
     assert await cut_everywhere(scenario) > 1
+
+
+async def test_what_is_made_inside_may_be_waited_for_at_once_and_before_the_block_is_refused() -> None:
+    async def double(item: int) -> int:
+        return item * 2
+
+    factory = CoordinatorFactory()
+    factory.add_result("early", double)
+    factory.add_result("late", double)
+    with pytest.raises(RuntimeError, match="has not started"):
+        await factory.create_coordinator("early").submit(1)
+    async with factory:
+        assert await factory.create_coordinator("late").submit(1) == 2
+        assert await factory.create_coordinator("early").submit(2) == 4
+
+
+@pytest.mark.parametrize("turns", range(6))
+async def test_one_asked_for_while_the_block_ends_runs_what_it_takes_or_is_refused(turns: int) -> None:
+    ran: list[int] = []
+    took: list[bool] = []
+
+    async def body(item: int) -> None:
+        ran.append(item)
+
+    factory = factory_of("first", "late", body=body)
+
+    async def ask() -> None:
+        await factory._made["first"].ended.wait()
+        for _ in range(turns):
+            await anyio.lowlevel.checkpoint()
+        with contextlib.suppress(RuntimeError):
+            took.append(factory.create_coordinator("late").try_enqueue(1))
+
+    async with anyio.create_task_group() as group, factory:
+        factory.create_coordinator("first")
+        group.start_soon(ask)
+        await wait_all_blocked()
+    assert len(ran) == sum(took)
+
+
+async def test_one_made_just_before_an_exception_leaves_the_block_is_cancelled_too() -> None:
+    factory = factory_of("late")
+
+    async def whole_block() -> None:
+        async with factory:
+            await factory.create_coordinator("late").enqueue(1)
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        await whole_block()
+    late = factory.create_coordinator("late")
+    assert (late.pending_count, late.total_cancelled, late.is_drained) == (0, 1, True)
+
+
+@pytest.mark.parametrize("is_made_inside", [False, True])
+async def test_entering_one_by_hand_is_an_error_that_comes_out_bare(is_made_inside: bool) -> None:
+    factory = factory_of("mail")
+    if not is_made_inside:
+        factory.create_coordinator("mail")
+
+    async def whole_block() -> None:
+        async with factory, factory.create_coordinator("mail"):
+            await anyio.sleep_forever()
+
+    with pytest.raises(RuntimeError, match="'mail' has been started before"):
+        await whole_block()
+    assert anyio.current_time() == 0

@@ -150,14 +150,19 @@ class CoordinatorFactory:
     async def _live(self) -> AsyncGenerator[None]:
         try:
             async with self._hosts:
-                if self._to_start:
-                    self._hosts.wake()
-                for hosted in tuple(self._made.values()):
-                    await hosted.entered.wait()
-                yield
-                await self._drain_all()
+                try:
+                    if self._to_start:
+                        self._hosts.wake()
+                    for hosted in tuple(self._made.values()):
+                        await hosted.entered.wait()
+                    yield
+                    await self._drain_all()
+                finally:
+                    # At once: from here on the hosts end, and nobody would start what is asked for.
+                    self._has_ended = True
         finally:
-            self._has_ended = True
+            for hosted in self._to_start:
+                hosted.coordinator.cancel()
 
     async def _drain_all(self) -> None:
         drained = 0
@@ -175,7 +180,10 @@ class CoordinatorFactory:
             hosted = self._to_start.popleft()
             if self._to_start:
                 self._hosts.wake()
-            async with hosted.coordinator:
-                hosted.entered.set()
-                await hosted.leave.wait()
+            try:
+                async with hosted.coordinator:
+                    hosted.entered.set()
+                    await hosted.leave.wait()
+            except RuntimeError as error:  # its user was first to enter it
+                self._hosts.end_with(error)
             hosted.ended.set()
