@@ -5,11 +5,13 @@ from __future__ import annotations
 import inspect
 import re
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
 
 from redis.asyncio import Redis
 from redis.asyncio.connection import AbstractConnection
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
+from redis.exceptions import RedisError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,21 +26,75 @@ READER_SECONDS = 4.0
 """A reader's socket timeout. It must exceed BLOCK_SECONDS, else each quiet wait ends as a time-out; and it must not be
 None, which waits for ever on a frozen server."""
 
-_CREDENTIALS = re.compile(r"//[^/@]*@|(?<=[?&])(username|password)=[^&]*")
+_SCHEMES = ("redis://", "rediss://", "unix://")
+_QUERY_SECRETS = re.compile(r"(?<=[?&])(username|password)=[^&]*")
+# To the last @: a password may hold a slash that nobody has encoded. And from the start, where no scheme was written.
+_USER_SECRETS = re.compile(r"\A(\w+://)?.*@", re.DOTALL)
 
 
 def redacted_url(url: str) -> str:
     """Return *url* without the user name and password, for logs, errors and reprs."""
-    return _CREDENTIALS.sub(lambda found: "//***@" if found[0].startswith("//") else f"{found[1]}=***", url)
+    return _USER_SECRETS.sub(r"\1***@", _QUERY_SECRETS.sub(r"\1=***", url))
+
+
+def check_url(url: object) -> None:
+    """Raise unless *url* says where a server is, without showing what may be a password.
+
+    Raises:
+        TypeError: It is no ``str``.
+        ValueError: Its scheme, host, port or database cannot be read.
+    """
+    if not isinstance(url, str):
+        raise TypeError(f"url must be a str such as 'redis://localhost:6379/0', not {type(url).__name__}")
+    shown = redacted_url(url)
+    if not url.startswith(_SCHEMES):
+        raise ValueError(
+            f"url must begin with redis://, rediss:// or unix://, as in 'redis://localhost:6379/0', not {shown!r}"
+        )
+    try:
+        # Asking for the port reads it, and refuses what is none.
+        _, parts = urlsplit(url).port, urlsplit(url)
+    except ValueError:
+        # Not its own words, which may quote a piece of the password.
+        raise ValueError(
+            f"host or port of {shown!r} cannot be read: a port is a number from 0 to 65535,"
+            " and a password has its :/?#[]@ percent-encoded"
+        ) from None
+    database = unquote(parts.path).replace("/", "")
+    if parts.scheme != "unix" and database and not database.isdecimal():
+        # redis-py would take database 0, and this worker would be alone there.
+        raise ValueError(f"the database of {shown!r} must be a number, as in 'redis://localhost:6379/0'")
 
 
 def url_factory(url: str, options: dict[str, Any]) -> Callable[..., Any]:
-    """Return a factory of clients of the server behind *url*; *options* of the user win over ours."""
+    """Return a factory of clients of the server behind *url*; *options* of the user win over ours.
+
+    Raises:
+        TypeError: *url* is no ``str``, or redis-py knows no such option.
+        ValueError: *url* cannot be read, or says something that redis-py or the bus cannot use.
+    """
+    check_url(url)
 
     def make(**settings: Any) -> Any:
         return Redis.from_url(url, **{**settings, **options})  # pyright: ignore[reportUnknownMemberType]  redis-py types its options loosely
 
+    _try_out(make, redacted_url(url), options)
     return make
+
+
+def _try_out(make: Callable[..., Any], shown: str, options: dict[str, Any]) -> None:
+    """Make a client and a connection, unconnected: else a misspelt option looks like a server that is away."""
+    try:
+        pool = make(**client_settings("command")).connection_pool
+        pool.make_connection()
+    except (TypeError, ValueError, RedisError) as error:
+        is_option = isinstance(error, TypeError) and any(repr(name) in str(error) for name in options)
+        raise (TypeError if is_option else ValueError)(
+            f"redis-py cannot use {'an option' if is_option else shown}: {error}; check the spelling, against"
+            " RedisSignalBackend.from_url and redis-py's client; options of TLS need rediss://"
+        ) from None
+    if pool.connection_kwargs.get("decode_responses"):
+        raise ValueError("decode_responses must be left out: the bus reads bytes")
 
 
 def client_settings(purpose: str, *, timeout: float = CALL_SECONDS) -> dict[str, Any]:

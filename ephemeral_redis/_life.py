@@ -17,6 +17,7 @@ from ephemeral.abc import BusUnavailableError
 from ._errors import SignalBusError
 from ._mirror import Mirror
 from ._portal import Portal
+from ._refusals import is_outage
 from ._reports import Reports
 from ._sender import Sender
 from ._session import Session
@@ -112,6 +113,7 @@ class Life:
         self._lost_at: float | None = None
         self._lost_seconds = 0.0
         self._promised: set[Future[Any]] = set()
+        self._faults: set[type[BaseException]] = set()
         self.is_started = False
         self.is_ended = False
 
@@ -278,7 +280,7 @@ class Life:
             began_at = time.monotonic()
             try:
                 await session.run()
-            except Exception as error:  # noqa: BLE001  a closed peer makes some versions raise TypeError, AttributeError
+            except Exception as error:  # noqa: BLE001  whatever it is, this thread must outlive it; _fault tells it
                 cause = _first(error)
             else:
                 return
@@ -287,6 +289,8 @@ class Life:
             self.tally.last_error = str(cause)
             if is_new and isinstance(cause, SignalBusError):
                 self._refuse(cause)
+            elif not isinstance(cause, SignalBusError) and not is_outage(cause):
+                self._fault(cause)
             # One connection that was cut says nothing of the server: it is asked once more before all is called lost.
             # Not one that fails again and again: a right that is missing would be asked for without a pause.
             lived_long = time.monotonic() - began_at > LAST_BACKOFF
@@ -332,6 +336,14 @@ class Life:
             self._opened.set_exception(error)
         else:
             _log.error("the bus can no longer be used: %s", error)
+
+    def _fault(self, error: BaseException) -> None:
+        """A mistake in a program, ours or the client factory's: said loudly once, for to wait mends nothing."""
+        if type(error) not in self._faults:
+            self._faults.add(type(error))
+            _log.error("a mistake keeps the bus at %s from use", self._settings.address, exc_info=error)
+        if not self._opened.done():
+            self._opened.set_exception(error)
 
 
 def _first(error: BaseException) -> BaseException:

@@ -1,6 +1,8 @@
-"""Which refusals of a server pass by themselves, and which will come again however often one asks."""
+"""What an error says: the bus is away, a refusal that passes or comes again, or a mistake in a program."""
 
 from __future__ import annotations
+
+import traceback
 
 from redis import exceptions
 
@@ -15,6 +17,25 @@ _PASSING = (
     exceptions.TryAgainError,
 )
 _PASSING_CODES = ("MISCONF", "NOREPLICAS", "BUSY ", "LOADING", "OOM", "READONLY", "NOAUTH", "NOPERM", "MASTERDOWN")
+
+_OUTAGES = (
+    exceptions.ConnectionError,
+    exceptions.TimeoutError,
+    exceptions.ResponseError,
+    exceptions.InvalidResponse,
+    exceptions.RedisClusterException,
+    OSError,
+    EOFError,
+)
+
+
+def is_outage(error: BaseException) -> bool:
+    """Whether the server, or the way to it, is to blame; else a program is, and no waiting mends it."""
+    if isinstance(error, _OUTAGES):
+        return True
+    # A write to a peer that has closed makes some versions raise TypeError or AttributeError within the loop itself.
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return bool(frames) and frames[-1].f_globals.get("__name__", "").startswith("asyncio.")
 
 
 def is_passing(error: exceptions.ResponseError) -> bool:

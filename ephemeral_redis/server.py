@@ -242,8 +242,9 @@ def open_server(url: str | None = None, *, tcp: bool = False) -> Generator[str]:
 def _check(url: str) -> None:
     import redis  # noqa: PLC0415  only this path needs the client; starting a server does not
 
-    from ._client import redacted_url  # noqa: PLC0415
+    from ._client import check_url, redacted_url  # noqa: PLC0415
 
+    check_url(url)
     client = redis.Redis.from_url(url, socket_timeout=2.0, socket_connect_timeout=2.0)  # pyright: ignore[reportUnknownMemberType]  redis-py types its options loosely
     try:
         client.ping()  # pyright: ignore[reportUnknownMemberType]  as above
