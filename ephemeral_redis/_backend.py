@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import secrets
 import threading
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from ephemeral.abc import HealthReport, HealthWatcher, Pattern, SignalReceiver, SignalRecord, Swap
 
     from ._statistics import BusStatistics
+
+_log = logging.getLogger("ephemeral")
 
 _ABANDONED: list[Life] = []
 """Lives of the parent, in a fork: never collected, since closing their sockets would reach into the parent's loop."""
@@ -56,7 +59,7 @@ class RedisSignalBackend(SignalBackend):
         require: Whether opening the sink fails with `SignalBusError` while the server is away.
 
     Raises:
-        TypeError: *namespace* is no ``str``, or a pattern of the wrong type.
+        TypeError: *client_factory* cannot be called, *namespace* is no ``str``, or a pattern of the wrong type.
         ValueError: A value is out of its range.
     """
 
@@ -74,6 +77,11 @@ class RedisSignalBackend(SignalBackend):
         max_outbox: int = 10_000,
         require: bool = False,
     ) -> None:
+        if not callable(client_factory):
+            raise TypeError(
+                f"client_factory must be callable, not {type(client_factory).__name__};"
+                " for a URL there is RedisSignalBackend.from_url"
+            )
         for pattern in (publish, mirror):
             if pattern is not None:
                 matches_pattern("", pattern)
@@ -94,6 +102,7 @@ class RedisSignalBackend(SignalBackend):
         self._clock = BusClock()
         self._receiver: SignalReceiver | None = None
         self._starting = threading.Lock()
+        self._is_watched_closed = False
         self._life = self._new_life()
         _backends.add(self)
 
@@ -129,8 +138,8 @@ class RedisSignalBackend(SignalBackend):
             **redis_py_options: Settings of redis-py's client, which win over ours; ``ssl_ca_certs`` and the like.
 
         Raises:
-            TypeError: As for the class.
-            ValueError: As for the class, or *url* is none.
+            TypeError: As for the class, *url* is no ``str``, or neither we nor redis-py know an option.
+            ValueError: As for the class, or *url* cannot be read.
         """
         backend = cls(
             url_factory(url, redis_py_options),
@@ -211,7 +220,12 @@ class RedisSignalBackend(SignalBackend):
         return self._running().count(scope, within)
 
     def watch(self, watcher: HealthWatcher) -> None:
-        """Tell *watcher* of health; see `SignalBackend.watch`."""
+        """Tell *watcher* of health; see `SignalBackend.watch`. While the sink is not open it is alone; said once."""
+        if self._receiver is None and not self._is_watched_closed:
+            self._is_watched_closed = True
+            _log.warning(
+                "a ladder works alone, for its sink is not open: enter the block of the sink before the atom's"
+            )
         self._running().watch(watcher)
 
     def unwatch(self, watcher: HealthWatcher) -> None:

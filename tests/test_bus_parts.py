@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio.futures
+import threading
+import traceback
+
 import msgpack
 import pytest
 import redis.exceptions
 from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 
-from ephemeral import SignalSink
+from ephemeral import PriorityProcessorAtom, SignalSink
 from ephemeral_redis import RedisSignalBackend, _client, _clock, _reader, _refusals
 from ephemeral_redis._statistics import Tally
 
@@ -160,3 +164,118 @@ def test_every_gap_is_told_and_the_log_hears_of_them_now_and_then(caplog):
     assert (tally.gaps, tally.missed) == (4, 8)
     said = [record.getMessage().partition(":")[0] for record in caplog.records]
     assert said == ["2 signals of others never came, in all 2", "6 signals of others never came, in all 8"]
+
+
+@pytest.mark.parametrize(
+    ("url", "options", "error", "says"),
+    [
+        ("localhost:6379", {}, ValueError, "must begin with redis://.*not 'localhost:6379'"),
+        ("", {}, ValueError, "must begin with redis://"),
+        ("http://localhost", {}, ValueError, "must begin with redis://.*'http://localhost'"),
+        ("redis://h:abc", {}, ValueError, "port of 'redis://h:abc' cannot be read"),
+        ("redis://h:99999", {}, ValueError, "from 0 to 65535"),
+        ("redis://joe:hun/ter2@h", {}, ValueError, r"of 'redis://\*\*\*@h' cannot be read.*percent-encoded"),
+        ("redis://joe:hunter2@h/first", {}, ValueError, r"database of 'redis://\*\*\*@h/first' must be a number"),
+        ("redis://h?password=hunter2@x&socket_timeout=soon", {}, ValueError, "'socket_timeout'"),
+        ("redis://joe:hunter2@h?requires=1", {}, ValueError, "'requires'.*check the spelling"),
+        ("redis://h?protocol=9", {}, ValueError, "protocol"),
+        ("redis://h", {"decode_responses": True}, ValueError, "decode_responses must be left out"),
+        (None, {}, TypeError, "url must be a str such as 'redis://localhost:6379/0', not NoneType"),
+        ("redis://joe:hunter2@h", {"requires": True}, TypeError, "'requires'.*check the spelling"),
+        ("redis://h", {"ssl_ca_certs": "ca.pem"}, TypeError, "'ssl_ca_certs'.*need rediss://"),
+    ],
+)
+def test_a_mistake_in_where_the_server_is_is_refused_at_once(url, options, error, says):
+    with pytest.raises(error, match=says) as caught:
+        RedisSignalBackend.from_url(url, namespace="x", **options)
+    told = "".join(traceback.format_exception_only(caught.value)) + repr(caught.value.__cause__)
+    assert "ter2" not in told
+    assert caught.value.__suppress_context__ or caught.value.__context__ is None
+
+
+@pytest.mark.parametrize("url", ["redis://", "rediss://joe:p%2Fw@h:1/3/", "unix:///run/redis.sock", "redis://h/?db=2"])
+def test_where_a_server_may_be(url):
+    assert RedisSignalBackend.from_url(url, namespace="x").is_degraded
+
+
+def test_a_url_in_the_place_of_a_factory_is_told():
+    with pytest.raises(TypeError, match="for a URL there is"):
+        RedisSignalBackend("redis://localhost", namespace="x")
+
+
+def in_asyncio():
+    # As a write to a closed peer does: raised within the loop's own code.
+    asyncio.futures.wrap_future(7)
+
+
+@pytest.mark.parametrize(
+    ("error", "is_outage"),
+    [
+        (redis.exceptions.ConnectionError("refused"), True),
+        (redis.exceptions.TimeoutError(), True),
+        (redis.exceptions.OutOfMemoryError(), True),
+        (redis.exceptions.RedisClusterException("no node"), True),
+        (redis.exceptions.InvalidResponse("HTTP/1.1"), True),
+        (ConnectionResetError(), True),
+        (TypeError("requires"), False),
+        (redis.exceptions.DataError("a set"), False),
+    ],
+)
+def test_an_outage_is_told_from_a_mistake(error, is_outage):
+    assert _refusals.is_outage(error) is is_outage
+
+
+def test_a_closed_peer_that_shows_as_a_mistake_of_the_loop_is_an_outage():
+    with pytest.raises(AssertionError) as caught:
+        in_asyncio()
+    assert _refusals.is_outage(caught.value)
+
+
+class Broken:
+    """A client factory with a mistake in it, each time in other words."""
+
+    calls = 0
+
+    def __call__(self, **settings):
+        Broken.calls += 1
+        raise LookupError(f"no such master, asked {Broken.calls} times")
+
+
+@pytest.mark.real_time
+async def test_a_mistake_in_a_factory_comes_out_of_the_opening_and_is_logged_once(caplog):
+    with pytest.raises(LookupError, match="no such master"):
+        async with SignalSink(backend=RedisSignalBackend(Broken(), namespace="x")):
+            pass
+    told = [record for record in caplog.records if record.exc_info]
+    assert [record.exc_info[0] for record in told] == [LookupError]
+
+
+@pytest.mark.real_time
+def test_a_mistake_that_comes_later_is_logged_once_and_survived(caplog):
+    Broken.calls, tried = 0, threading.Event()
+
+    class Later(Broken):
+        def __call__(self, **settings):
+            if not Broken.calls:
+                Broken.calls = 1
+                raise ConnectionRefusedError("away")
+            if Broken.calls == 4:
+                tried.set()
+            return super().__call__(**settings)
+
+    with SignalSink(backend=RedisSignalBackend(Later(), namespace="x")) as sink:
+        assert tried.wait(10)
+        assert sink.is_degraded
+    assert len([record for record in caplog.records if record.exc_info]) == 1
+
+
+async def test_a_ladder_on_a_sink_that_is_not_open_works_alone_and_says_so_once(caplog):
+    async def echo(item):
+        return item
+
+    sink = SignalSink(backend=RedisSignalBackend.from_url("redis://localhost", namespace="x"))
+    async with PriorityProcessorAtom(1, echo, sink) as one, PriorityProcessorAtom(2, echo, sink):
+        assert await one.call("x") == "x"
+    assert caplog.messages == [
+        "a ladder works alone, for its sink is not open: enter the block of the sink before the atom's"
+    ]

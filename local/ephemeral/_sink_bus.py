@@ -64,7 +64,7 @@ class SharedQuestions(ABC):
         Always a cancellation point. Without a backend there is nothing to wait for.
 
         Args:
-            timeout: Seconds to wait at most, 0 or more; None: as long as it takes.
+            timeout: Seconds to wait at most, 0 or more; None: as long as it takes. No time in a sink that is not open.
 
         Returns:
             Whether it has; if not, all is still queued.
@@ -83,7 +83,8 @@ class SharedQuestions(ABC):
     ) -> int:
         """Count the signals in *scope* of all sinks on the bus, those just raised here included.
 
-        Without a backend, and while the bus cannot be reached, the count of this sink. Always a cancellation point.
+        Without a backend, and while the bus cannot be reached or the sink is not open, the count of this sink. Always a
+        cancellation point.
 
         Args:
             scope: The scope, of one or two segments.
@@ -163,7 +164,13 @@ class SinkBus:
         return (signal, operation_id, key, timestamp, portable_payload(signal, payload), propagation, origin)
 
     async def flush(self, timeout: float | None) -> bool:
-        """Wait until the bus has all that was raised before; False if that did not come within *timeout* seconds."""
+        """Wait until the bus has all that was raised before; False if that did not come within *timeout* seconds.
+
+        False at once if the sink is not open, for then nothing ever comes.
+        """
+        if not self._is_open:
+            await anyio.lowlevel.checkpoint()
+            return False
         with anyio.move_on_after(timeout):
             try:
                 await wait_for_future(self.backend.flush())
@@ -174,6 +181,8 @@ class SinkBus:
 
     async def count(self, scope: str, within: float) -> int | None:
         """Return the fleet's count; None while the bus cannot be asked."""
+        if self.is_degraded:
+            return None
         try:
             return await wait_for_future(self.backend.count(scope, within))
         except BusUnavailableError:

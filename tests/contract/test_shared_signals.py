@@ -206,3 +206,15 @@ async def test_whoever_is_told_that_the_bus_is_reached_finds_it_reached(bus):
     await wait_for_future(opened)
     await wait_for_future(backend.close(0.0))
     assert found == [False]
+
+
+async def test_a_sink_that_is_not_open_counts_what_it_has_and_waits_for_nothing(bus):
+    sink = SignalSink(backend=bus.backend())
+    sink.raise_signal("a")
+    with anyio.fail_after(5):
+        for _ in range(2):
+            assert await sink.shared_count("a") == 1
+            assert not await sink.flush()
+            async with sink:
+                assert await sink.flush()
+            # Closed: what it has is still here, and the others are not asked.
