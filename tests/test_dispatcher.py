@@ -342,6 +342,42 @@ async def test_a_closed_attachment_brings_nothing_more() -> None:
         assert handler.ended == ["a"]
 
 
+async def test_a_closed_attachment_keeps_no_sink_alive() -> None:
+    async with SignalDispatcher() as dispatcher:
+        sink = SignalSink()
+        dispatcher.attach(sink).close()
+        seen = weakref.ref(sink)
+        del sink
+        gc.collect()
+        assert seen() is None
+
+
+@pytest.mark.parametrize("is_cancelled", [False, True])
+async def test_a_dispatcher_that_has_ended_listens_to_nobody(is_cancelled: bool) -> None:
+    sink, late = SignalSink(), SignalSink()
+    async with SignalDispatcher() as dispatcher:
+        dispatcher.attach(sink)
+        if is_cancelled:
+            dispatcher.cancel()
+            assert sink.statistics().listeners == 0
+    with pytest.raises(RuntimeError, match="has ended"):
+        dispatcher.attach(late)
+    assert (sink.statistics().listeners, late.statistics().listeners) == (0, 0)
+
+
+@pytest.mark.real_time
+async def test_another_thread_may_cancel_while_the_loop_waits_for_what_that_drops() -> None:
+    async with SignalDispatcher() as dispatcher:
+        dispatcher.register("*", Handler())
+        dispatcher._workers.limit = 0  # so that the call waits
+        dispatcher.dispatch(SignalEvent("a"))
+        async with anyio.create_task_group() as group:
+            group.start_soon(dispatcher.flush)
+            await wait_all_blocked()
+            await anyio.to_thread.run_sync(dispatcher.cancel)
+        assert counts(dispatcher) == (0, 0, 0, 0, 1)
+
+
 @pytest.mark.parametrize("handler", [print, lambda event: None, None, SignalSink().raise_signal])
 def test_a_handler_is_async(handler: Any) -> None:
     with pytest.raises(TypeError, match="handler must be async"):

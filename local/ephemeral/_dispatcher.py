@@ -86,6 +86,20 @@ class _Flush:
             self.done.set()
 
 
+class _Attachment(Subscription):
+    """A subscription that its dispatcher closes as it ends, and forgets as it is closed."""
+
+    def __init__(self, subscription: Subscription, attached: set[_Attachment]) -> None:
+        self._subscription = subscription
+        self._attached = attached
+        attached.add(self)
+
+    def close(self) -> None:
+        """End the subscription."""
+        self._subscription.close()
+        self._attached.discard(self)
+
+
 class SignalDispatcher:
     """Calls async handlers with the signals of one or more sinks, so many at once, and the raiser waits for none.
 
@@ -110,10 +124,10 @@ class SignalDispatcher:
         self._workers = Workers(self._serve, limit=whole_number("max_concurrency", max_concurrency))
         self._limit = whole_number("max_queue", max_queue)
         self._handlers = Listeners(None, self._workers.now)
-        self._attached: list[Subscription] = []
+        self._attached: set[_Attachment] = set()
         self._loop: Loop | None = None
         self._life: AbstractAsyncContextManager[None] | None = None
-        self._is_scheduled = self._is_closed = False
+        self._is_scheduled = self._is_detached = self._is_closed = False
         # Unbounded, and cut to the limit by whoever gets the lock: a raise must not wait for it.
         self._queue: deque[_Call] = deque()
         self._lock = threading.Lock()
@@ -135,10 +149,22 @@ class SignalDispatcher:
         return self._handlers.add(functools.partial(self._accept, handler), compile_pattern(pattern))
 
     def attach(self, sink: SignalSink) -> Subscription:
-        """Take the signals of *sink*, those that its bus brings included, until what this returns is closed."""
-        attachment = sink.subscribe(self.dispatch)
-        self._attached.append(attachment)
+        """Take the signals of *sink*, those that its bus brings included, until what this returns is closed.
+
+        Raises:
+            RuntimeError: The block has been left, or `cancel` was called.
+        """
+        attachment = _Attachment(sink.subscribe(self.dispatch), self._attached)
+        # Asked last: whoever detaches either closes this one too or is seen here.
+        if self._is_detached:
+            attachment.close()
+            raise RuntimeError("this dispatcher has ended and accepts nothing more; make a new one")
         return attachment
+
+    def _detach(self) -> None:
+        self._is_detached = True
+        for attachment in self._attached.copy():
+            attachment.close()
 
     def dispatch(self, event: SignalEvent) -> None:
         """Take one signal by hand. Never blocks."""
@@ -165,9 +191,12 @@ class SignalDispatcher:
             self._flushes.remove(flush)
 
     def cancel(self) -> None:
-        """Accept nothing more and drop what waits; the block's end cuts what is under way instead of waiting for it."""
-        self._is_closed = True
-        self._drop_all()
+        """Accept nothing more and drop what waits; the block's end cuts what is under way instead of waiting for it.
+
+        Callable from any thread, and again.
+        """
+        self._detach()
+        self._close()
 
     def statistics(self) -> DispatcherStatistics:
         """Return all counters of one instant."""
@@ -199,20 +228,18 @@ class SignalDispatcher:
                 try:
                     yield
                 finally:
-                    for attachment in self._attached:
-                        attachment.close()
+                    self._detach()
                 if not self._is_closed:
                     await self.flush()
         finally:
-            self._is_closed = True
-            self._drop_all()
+            self._close()
 
-    def _drop_all(self) -> None:
+    def _close(self) -> None:
+        self._is_closed = True
+        self._limit = 0
         with self._lock:
-            self._dropped += len(self._queue)
-            while self._queue:
-                self._queue.popleft().is_over = True
-        self._look()
+            self._trim()
+        self._call_look()
 
     # In any thread
 
@@ -226,6 +253,9 @@ class SignalDispatcher:
                 self._trim()
             finally:
                 self._lock.release()
+        self._call_look()
+
+    def _call_look(self) -> None:
         if self._loop is not None and not self._is_scheduled:
             self._is_scheduled = True
             with contextlib.suppress(RuntimeError):  # the loop is gone, and with it whoever would have handled it
@@ -256,6 +286,8 @@ class SignalDispatcher:
                 await workers.breathe()
                 continue
             call = self._take()
+            if call is None:  # another thread has just cancelled it
+                continue
             # A context of its own: the next handler, in the same task, must not see what this one sets.
             context = copy_context()
             await runner.rest(context, context.run(runner.start, call))
@@ -270,9 +302,11 @@ class SignalDispatcher:
                 await workers.after_failure(error)
             del call, context, error  # a worker that waits must keep nothing alive
 
-    def _take(self) -> _Call:
+    def _take(self) -> _Call | None:
         with self._lock:
             self._trim()
+            if not self._queue:
+                return None
             call = self._queue.popleft()
         self._active.append(call)
         if self._queue:
