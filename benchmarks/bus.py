@@ -29,6 +29,7 @@ from ephemeral_redis.server import RedisServer
 
 sys.path.insert(0, str(Path(__file__).parent))
 from bus_worker import RULES
+from measuring import splice
 
 WORKER = Path(__file__).with_name("bus_worker.py")
 
@@ -286,14 +287,6 @@ def head(server):
     load = os.getloadavg()[0]
     cores = os.cpu_count()
     return f"server {version}, Python {python}, redis-py {redis.__version__}, {cores} cores, load {load:.1f} before"
-
-
-def splice(document, lines):
-    """Put *lines* between the marks of *document*."""
-    before, rest = document.read_text(encoding="utf-8").split("<!-- figures -->", 1)
-    after = rest.split("<!-- /figures -->", 1)[1]
-    table = "\n".join(["<!-- figures -->", "```text", *lines, "```", "<!-- /figures -->"])
-    document.write_text(before + table + after, encoding="utf-8")
 
 
 def main():

@@ -6,8 +6,9 @@ import argparse
 import platform
 import statistics
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 Measure = Callable[[], float]
 
@@ -53,11 +54,24 @@ def check(is_right: bool, what: str) -> None:
         sys.exit(f"wrong result: {what}")
 
 
+def splice(document: Path, lines: Sequence[str]) -> None:
+    """Put *lines* between the marks of *document*."""
+    before, rest = document.read_text(encoding="utf-8").split("<!-- figures -->", 1)
+    after = rest.split("<!-- /figures -->", 1)[1]
+    table = "\n".join(["<!-- figures -->", "```text", *lines, "```", "<!-- /figures -->"])
+    document.write_text(before + table + after, encoding="utf-8")
+
+
 def main(description: str | None, measure: Callable[[bool], list[Row]]) -> None:
-    """Run one benchmark as a program: ``--quick`` for fewer and shorter rounds."""
+    """Run one benchmark as a program: ``--quick`` for fewer and shorter rounds, ``--into`` a document."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="fewer and shorter rounds")
-    quick = parser.parse_args().quick
-    print(f"{platform.python_implementation()} {platform.python_version()}, {platform.machine()}")
-    for row in measure(quick):
+    parser.add_argument("--into", type=Path, help="a document to put the figures into, between its marks")
+    options = parser.parse_args()
+    lines = [f"{platform.python_implementation()} {platform.python_version()}, {platform.machine()}"]
+    print(lines[0])
+    for row in measure(options.quick):
+        lines.append(str(row))
         print(row)
+    if options.into is not None:
+        splice(options.into, lines)

@@ -1,7 +1,7 @@
 """100 000 trivial jobs, 16 at a time: ours beside what others use for bounded work, in one run.
 
-    python benchmarks/peers.py [--quick]        peers that are not installed are named and left out:
-    pip install 'ephemeral-redis[bench]'        brings them
+    python benchmarks/peers.py [--quick] [--into docs/comparison.md]
+    pip install aiojobs asyncio-pool aiometer trio        what is not installed is named and left out
 
 CPU time and peak memory, each case in a process of its own, rounds of all cases in turn. Only ours remember what ran.
 Exits with 1 only if a result is wrong, never for being slow.
