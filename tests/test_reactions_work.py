@@ -17,6 +17,7 @@ from ephemeral import (
     EphemeralWorkCoordinator,
     Operation,
     OperationCancelledError,
+    SignalEvent,
     SignalSink,
 )
 from ephemeral._steering import Steering
@@ -184,6 +185,21 @@ async def test_a_predicate_may_itself_clear_and_raise() -> None:
         assert sink.clear_matching(meant) == 1
         await work.enqueue("a")
         assert await whole(work) == (1, 0, 0)
+
+
+async def test_a_predicate_need_not_understand_what_has_left_the_window() -> None:
+    sink, ran = virtual_sink(max_capacity=1), Ran()
+
+    def is_about_us(event: SignalEvent) -> bool:
+        assert event.key is not None
+        return event.key == "us"
+
+    async with working(ran, signals=sink, **REACTS) as work:
+        sink.raise_signal("stop")
+        sink.raise_signal("other", "us")
+        assert sink.clear_matching(is_about_us) == 1
+        await work.enqueue("a")
+        assert await whole(work) == (0, 1, 0)
 
 
 async def test_of_two_clears_at_once_neither_brings_back_what_the_other_took(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -52,6 +52,9 @@ class SignalClears(ABC):
     def clear_matching(self, predicate: Predicate) -> int:
         """Remove the live signals that satisfy *predicate* and return how many; what it raises comes out.
 
+        Coordinators that still react to a signal which capacity has pushed out ask it about that one too; there, what
+        it raises means no.
+
         Raises:
             TypeError: *predicate* is not callable.
         """

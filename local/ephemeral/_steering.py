@@ -154,7 +154,7 @@ class Steering:
             self._take_in()
             self._removals += 1
             kept = self._reactions.matches
-        gone = kept if which is None else [match for match in kept if which(match.event)]
+        gone = kept if which is None else [match for match in kept if _is_meant(which, match.event)]
         if gone:
             with self._turn:
                 self._reactions = self._reactions.without(gone)
@@ -217,6 +217,13 @@ class Steering:
             return None, math.inf
         reactions, max_age = self._reactions, self._sink.max_age
         return reactions.defer, max(0.0, reactions.held_until(max_age) - self._sink.now())
+
+
+def _is_meant(which: Predicate, event: SignalEvent) -> bool:
+    try:
+        return bool(which(event))
+    except Exception:  # noqa: BLE001  it is the user's, and need not expect signals that had left the window
+        return False
 
 
 def _weakly(method: Callable[[A], Any]) -> Callable[[A], None]:
