@@ -452,3 +452,19 @@ async def test_a_waiter_that_gave_up_keeps_no_error_alive() -> None:
         [seen] = results.get_failed()
         assert seen.error is not None
         assert seen.error.__traceback__ is None
+
+
+async def test_who_asks_for_a_result_before_the_block_is_told_to_enter_it() -> None:
+    async def double(item: int) -> int:
+        return item * 2
+
+    results = EphemeralResultCoordinator[int, int](double)
+    with pytest.raises(RuntimeError, match=r"submit\(\) would wait for ever: .* enter its block"):
+        await results.submit(1)
+    assert results.total_enqueued == 0
+    early = await results.enqueue(2)
+    with pytest.raises(RuntimeError, match=r"wait_for_result\(\) would wait for ever: .* enter its block"):
+        await results.wait_for_result(early)
+    async with results:
+        assert await results.wait_for_result(early) == 4
+        assert await results.submit(1) == 2

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import math
+import weakref
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -14,6 +16,7 @@ from ephemeral import (
     CoordinatorNotCompletedError,
     EphemeralOptions,
     EphemeralWorkCoordinator,
+    SignalSink,
 )
 from ephemeral._loops import current_loop
 
@@ -399,3 +402,51 @@ async def test_repr_tells_how_it_stands() -> None:
         )
         gates.open()
     assert "drained" in repr(work)
+
+
+# Before the block
+
+
+async def test_drain_before_the_block_names_the_way_out_instead_of_waiting_for_ever() -> None:
+    work = EphemeralWorkCoordinator[int](Gates())
+    await work.enqueue(1)
+    work.complete()
+    with pytest.raises(RuntimeError, match=r"drain\(\) would wait for ever: .* has not started.*enter its block"):
+        await work.drain()
+    assert work.pending_count == 1
+    work.cancel()
+    assert await work.drain()
+
+
+async def test_drain_before_the_block_returns_if_there_is_nothing_to_wait_for() -> None:
+    work = EphemeralWorkCoordinator[int](Gates())
+    work.complete()
+    assert await work.drain()
+
+
+async def test_waiting_items_that_are_lost_with_a_coordinator_never_started_are_told() -> None:
+    work = EphemeralWorkCoordinator[int](Gates(), EphemeralOptions(coordinator_id="letters"))
+    await work.enqueue_many([1, 2])
+    del work
+    with pytest.warns(ResourceWarning, match="'letters' was never started, and 2 waiting items are lost"):
+        gc.collect()
+
+
+@pytest.mark.parametrize("is_shared", [False, True])
+async def test_a_coordinator_that_is_dropped_before_its_block_is_let_go_of_by_its_sink(is_shared: bool) -> None:
+    sink = SignalSink() if is_shared else None
+    trace = weakref.ref(EphemeralWorkCoordinator[int](Gates(), EphemeralOptions(signals=sink)))
+    gc.collect()
+    assert trace() is None
+    assert sink is None or sink.statistics().listeners == 0
+
+
+async def test_a_coordinator_with_nothing_to_lose_is_dropped_in_silence() -> None:
+    EphemeralWorkCoordinator[int](Gates())
+    cancelled = EphemeralWorkCoordinator[int](Gates())
+    await cancelled.enqueue(1)
+    cancelled.cancel()
+    del cancelled
+    with pytest.raises(TypeError):
+        EphemeralWorkCoordinator[int](None)  # type: ignore[arg-type]
+    gc.collect()  # a warning would be an error here

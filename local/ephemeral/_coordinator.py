@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import warnings
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Coroutine, Iterable, Sized
 from contextlib import AbstractAsyncContextManager
@@ -74,6 +75,18 @@ class CoordinatorBase(OperationWindow[S], Generic[T, S]):
         )
         self._feed: Feed[T] | None = None
         self._life: AbstractAsyncContextManager[None] | None = None
+        # Whether somebody is about to enter the block: the factory that made it.
+        self._is_to_start: Callable[[], bool] = lambda: False
+
+    def __del__(self) -> None:
+        # What __init__ refused has no life to look at.
+        if getattr(self, "_life", self) is None and self._line:
+            warnings.warn(
+                f"{self._name} was never started, and {len(self._line)} waiting items are lost; enter its block",
+                ResourceWarning,
+                source=self,
+                stacklevel=2,
+            )
 
     def _make_line(self) -> Line[Operation]:
         return deque[Operation]()
@@ -183,7 +196,8 @@ class CoordinatorBase(OperationWindow[S], Generic[T, S]):
 
         Raises:
             CoordinatorNotCompletedError: `complete` was not called: more could come, so this might never end.
-            RuntimeError: Called inside a body of this coordinator, which would wait for itself.
+            RuntimeError: Called inside a body of this coordinator, which would wait for itself; or before the block was
+                entered, while there is something to wait for.
             BaseException: What the source raised, after all that was accepted before has ended; once, here or out of
                 the block.
         """
@@ -193,12 +207,21 @@ class CoordinatorBase(OperationWindow[S], Generic[T, S]):
         operation = current.get(None)
         if operation is not None and operation.is_running and operation.belongs_to(self._emitter):
             raise RuntimeError(f"drain() inside a body of {self._name} would wait for itself")
+        if not self.is_drained:
+            self._require_block("drain()")
         self._is_draining = True
         self.resume()
         with anyio.move_on_after(timeout):
             await self._drained.wait()
             self._raise_source_error()
         return self.is_drained
+
+    def _require_block(self, call: str) -> None:
+        """Refuse to wait for what nobody is going to run."""
+        if self._life is None and not self._is_to_start():
+            raise RuntimeError(
+                f"{call} would wait for ever: {self._name} has not started, and nothing runs; enter its block first"
+            )
 
     def pause(self) -> None:
         """Start no further item until `resume`; running ones go on. A drain that is under way is not held up.

@@ -127,6 +127,7 @@ class CoordinatorFactory:
             if self._has_ended:
                 raise RuntimeError(f"the coordinator {name!r} could never run: the factory's block has been left")
             hosted = self._made[name] = _Hosted(self._makers[name]())
+            hosted.coordinator._is_to_start = lambda: self._hosts.is_open  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  it starts what it makes
             self._to_start.append(hosted)
             self._hosts.wake()
         return hosted.coordinator

@@ -8,6 +8,7 @@ import inspect
 import itertools
 import logging
 import sys
+import weakref
 from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import Any, Final, Self, cast
@@ -48,11 +49,21 @@ class Subscription:
         """End the subscription, from the next raise on; callable again, and from any thread. Never blocks for long."""
         self._listeners.remove(self._number)
 
+    def close_with(self, owner: object) -> None:
+        """Close it as *owner* is garbage collected; until then it keeps neither *owner* nor the sink alive."""
+        weakref.finalize(owner, _remove, weakref.ref(self._listeners), self._number).atexit = False
+
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self.close()
+
+
+def _remove(listeners: weakref.ref[Listeners], number: int) -> None:
+    live = listeners()
+    if live is not None:
+        live.remove(number)
 
 
 class Listeners:

@@ -143,9 +143,11 @@ class EphemeralResultCoordinator(CoordinatorBase[T, EphemeralOperationResultSnap
 
         Raises:
             CoordinatorCompletedError: The coordinator has completed, or completes before *item* was accepted.
+            RuntimeError: The block was not entered yet; nothing was accepted.
             OperationCancelledError: The item was cancelled or skipped, or ended the block (``KeyboardInterrupt``).
             BaseException: Whatever the body raised, with its traceback.
         """
+        self._require_block("submit()")
         submission = _Submission(item)
         del item  # from now on the operation has it, and lets go of it when its body has ended
         await self.enqueue(cast("T", submission))
@@ -166,13 +168,15 @@ class EphemeralResultCoordinator(CoordinatorBase[T, EphemeralOperationResultSnap
             UnknownOperationError: The operation is neither waiting, nor running, nor in the window.
             OperationCancelledError: The item was cancelled or skipped, or ended the block (``KeyboardInterrupt``).
             TimeoutError: It has not ended in time; it goes on.
-            RuntimeError: Called inside the body of this very operation, which would wait for itself.
+            RuntimeError: Called inside the body of this very operation, which would wait for itself; or before the
+                block was entered.
             BaseException: Whatever the body raised; with its traceback, if the wait began before.
         """
         timeout = optional_seconds("timeout", timeout, zero=True)
         operation = self._recent().get(operation_id) or self._find_waiting(operation_id)
         if operation is None:
             raise UnknownOperationError(operation_id)
+        self._require_block("wait_for_result()")
         if operation is current.get(None) and operation.is_running:
             raise RuntimeError(f"operation {operation_id} would wait for its own result")
         assert isinstance(operation, _ResultOperation)

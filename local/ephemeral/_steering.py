@@ -80,7 +80,7 @@ class Steering:
         if rules.pattern:
             subscription = sink.watch(_weakly(self._hear), rules.pattern, on_removed=_weakly(self._forget))
             # A coordinator that is dropped without ever having been started leaves nothing behind.
-            weakref.finalize(self, subscription.close).atexit = False
+            subscription.close_with(self)
             self._end = subscription.close
         if rules.steer:
             self._hear_again()
