@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import logging
+import pickle
+import threading
 from collections.abc import Callable
 from contextvars import Context, ContextVar, copy_context
 from typing import Any
 
 import anyio
 import anyio.lowlevel
+import anyio.to_thread
 import pytest
 
 from ephemeral._bodies import (
@@ -19,9 +23,11 @@ from ephemeral._bodies import (
     as_coroutine_function,
     call_guarded,
     is_async_function,
+    is_cancellation,
     require_plain,
     takes_operation,
 )
+from ephemeral.testing import wait_all_blocked
 
 mark: ContextVar[str] = ContextVar("mark", default="outside")
 
@@ -147,6 +153,60 @@ async def test_a_body_may_not_hold_on_beyond_its_time() -> None:
     with pytest.raises(RanOutOfTimeError):
         await as_coroutine_function(holds_on, 5)(1)
     assert anyio.current_time() == 7
+
+
+async def test_an_error_that_ran_out_of_time_says_whose_time_it_was_and_survives_pickling() -> None:
+    inner = as_coroutine_function(anyio.sleep, 1)
+    outer = as_coroutine_function(inner, 5)
+    with pytest.raises(RanOutOfTimeError) as raised:
+        await outer(9)
+    assert raised.value.limited is inner
+    assert str(pickle.loads(pickle.dumps(raised.value))) == str(raised.value)
+
+
+@pytest.mark.real_time
+@pytest.mark.parametrize("timeout", [None, 20.0])
+@pytest.mark.parametrize("anyio_backend", ["asyncio"], indirect=True)  # trio's tasks are cancelled by scopes alone
+async def test_asyncios_own_cancel_waits_for_the_thread_too(timeout: float | None) -> None:
+    begun, may_end, has_returned = threading.Event(), threading.Event(), []
+
+    def plain(item: str) -> None:
+        begun.set()
+        may_end.wait(20)
+        has_returned.append(item)
+
+    task = asyncio.ensure_future(as_coroutine_function(plain, timeout)("w"))
+    await anyio.to_thread.run_sync(begun.wait, 20)
+    for _ in range(3):  # however often
+        task.cancel()
+        await wait_all_blocked()
+    assert not task.done()
+    may_end.set()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert has_returned == ["w"]
+
+
+@pytest.mark.real_time
+@pytest.mark.parametrize("anyio_backend", ["asyncio"], indirect=True)
+async def test_what_asyncio_cancels_before_its_thread_has_begun_never_begins() -> None:
+    ran = list[str]()
+    task = asyncio.ensure_future(as_coroutine_function(ran.append, None)("w"))
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert ran == []
+
+
+def test_a_group_is_a_cancellation_if_there_is_nothing_else_in_it() -> None:
+    class Cancelled(BaseException):
+        pass
+
+    assert is_cancellation(Cancelled(), Cancelled)
+    assert is_cancellation(BaseExceptionGroup("", [Cancelled(), BaseExceptionGroup("", [Cancelled()])]), Cancelled)
+    assert not is_cancellation(BaseExceptionGroup("", [Cancelled(), ValueError()]), Cancelled)
+    assert not is_cancellation(ValueError(), Cancelled)
 
 
 # Stepping

@@ -15,7 +15,7 @@ import threading
 import types
 from collections.abc import Callable, Coroutine, Generator
 from contextvars import Context
-from typing import Any, Final, Generic, TypeVar, cast
+from typing import Any, Final, Generic, Self, TypeVar, cast
 
 import anyio
 import anyio.to_thread
@@ -166,7 +166,7 @@ def as_coroutine_function(
             result = await function(*arguments)
             if not scope.cancel_called:  # else it swallowed its cancellation, and was cut short all the same
                 return result
-        raise RanOutOfTimeError(f"cancelled after {timeout:g} s")
+        raise RanOutOfTimeError(f"cancelled after {timeout:g} s").came_from(limited)
 
     return limited
 
@@ -178,7 +178,22 @@ def _end_at(deadline: float, scope: anyio.CancelScope) -> None:
 
 
 class RanOutOfTimeError(TimeoutError):
-    """A call ran out of the time given by a ``timeout``; told from a ``TimeoutError`` that it raised itself."""
+    """A call ran out of the time given by a ``timeout``; told from a ``TimeoutError`` that it raised itself.
+
+    Attributes:
+        limited: The function whose ``timeout`` it was: one that came out of an inner call is another's.
+    """
+
+    limited: object = None
+
+    def came_from(self, limited: object) -> Self:
+        """Say whose ``timeout`` it was."""
+        self.limited = limited
+        return self
+
+    def __reduce__(self) -> tuple[type[RanOutOfTimeError], tuple[object, ...]]:
+        """Leave behind what is of this process alone: functions, and threads to wait for."""
+        return RanOutOfTimeError, self.args
 
 
 class StillRunningError(RanOutOfTimeError):
@@ -189,50 +204,94 @@ class StillRunningError(RanOutOfTimeError):
         self.timeout = timeout
         self.returned = returned
 
-    def __reduce__(self) -> tuple[type[RanOutOfTimeError], tuple[object, ...]]:
-        """Leave the event behind: elsewhere there is no thread to wait for."""
-        return RanOutOfTimeError, self.args
+
+def is_cancellation(error: BaseException, kind: type[BaseException]) -> bool:
+    """Whether *error* is the loop's cancellation, of *kind*, or a group of nothing else, as trio's nurseries make."""
+    if isinstance(error, BaseExceptionGroup):
+        return cast("BaseExceptionGroup[BaseException]", error).split(kind)[1] is None
+    return isinstance(error, kind)
+
+
+class _ThreadCall:
+    """One call of a plain function in a thread: begun or withdrawn, never both, and waited for only if need be."""
+
+    __slots__ = ("_arguments", "_function", "_has_returned", "_tell", "_turn")
+
+    def __init__(self, function: Callable[..., Any], arguments: tuple[object, ...]) -> None:
+        self._function = function
+        self._arguments = arguments
+        self._turn = threading.Lock()
+        self._tell: Callable[[], object] | None = None
+        self._has_returned = False
+
+    def __call__(self) -> Any:
+        """Run the function, in its thread."""
+        if not self._turn.acquire(blocking=False):
+            return None
+        try:
+            result = self._function(*self._arguments)
+            if inspect.isawaitable(result):
+                if inspect.iscoroutine(result):
+                    result.close()
+                raise TypeError(
+                    f"{self._function!r} is a plain function that returned an awaitable; declare it async def"
+                )
+            return result
+        finally:
+            self._has_returned = True
+            if self._tell is not None:
+                self._tell()
+
+    def withdraw(self) -> bool:
+        """Keep it from beginning; False if it has begun."""
+        return self._turn.acquire(blocking=False)
+
+    def returned(self) -> anyio.Event:
+        """Return an event that is set once it has returned; on the loop's thread, at most once."""
+        event, loop = anyio.Event(), current_loop()
+
+        def tell() -> None:
+            with contextlib.suppress(RuntimeError):  # the loop is gone, and with it whoever waited
+                loop.call_soon_threadsafe(event.set)
+
+        self._tell = tell
+        if self._has_returned:  # looked at last: the thread says so first, and looks for whom to tell last
+            event.set()
+        return event
 
 
 def _in_thread(function: Callable[..., Any], timeout: float | None) -> Callable[..., Coroutine[Any, Any, Any]]:
     # Slots already bound the threads; anyio's default limiter would share its 40 with the whole process.
     limiter = anyio.CapacityLimiter(math.inf)
 
-    def call(*arguments: object) -> Any:
-        result = function(*arguments)
-        if inspect.isawaitable(result):
-            if inspect.iscoroutine(result):
-                result.close()
-            raise TypeError(f"{function!r} is a plain function that returned an awaitable; declare it async def")
-        return result
-
-    async def unlimited(*arguments: object) -> Any:
-        with anyio.CancelScope(shield=True):
-            return await anyio.to_thread.run_sync(call, *arguments, limiter=limiter)
-
-    async def limited(*arguments: object) -> Any:
-        assert timeout is not None
-        loop, returned = current_loop(), anyio.Event()
-        # Taken once: by the thread that begins, or by the timeout that comes before. What has not begun never will.
-        turn = threading.Lock()
-
-        def call_and_tell() -> Any:
-            if not turn.acquire(blocking=False):
-                return None
-            try:
-                return call(*arguments)
-            finally:
-                with contextlib.suppress(RuntimeError):  # the loop is gone, and with it whoever waited
-                    loop.call_soon_threadsafe(returned.set)
-
+    async def threaded(*arguments: object) -> Any:
+        call = _ThreadCall(function, arguments)
         with anyio.CancelScope(shield=True) as scope:
-            _end_at(loop.now() + timeout, scope)
-            return await anyio.to_thread.run_sync(call_and_tell, limiter=limiter, abandon_on_cancel=True)
-        if turn.acquire(blocking=False):
-            raise RanOutOfTimeError(f"no thread was free to begin it within {timeout:g} s")
-        raise StillRunningError(timeout, returned)
+            if timeout is not None:
+                _end_at(anyio.current_time() + timeout, scope)
+            try:
+                return await anyio.to_thread.run_sync(call, limiter=limiter, abandon_on_cancel=timeout is not None)
+            except anyio.get_cancelled_exc_class():
+                # No shield holds off asyncio's own cancel(): the thread is waited for all the same.
+                if not scope.cancel_called and not call.withdraw():
+                    await _outlast(call.returned(), scope)
+                raise
+        assert timeout is not None
+        if call.withdraw():
+            raise RanOutOfTimeError(f"no thread was free to begin it within {timeout:g} s").came_from(threaded)
+        raise StillRunningError(timeout, call.returned()).came_from(threaded)
 
-    return unlimited if timeout is None else limited
+    return threaded
+
+
+async def _outlast(returned: anyio.Event, scope: anyio.CancelScope) -> None:
+    """Wait for *returned* however often the task is cancelled meanwhile; no longer than *scope* allows."""
+    while not returned.is_set():
+        try:
+            await returned.wait()
+        except anyio.get_cancelled_exc_class():
+            if scope.cancel_called:
+                raise
 
 
 def call_guarded(owner: str, callback: Callable[..., object], *arguments: object) -> bool:
