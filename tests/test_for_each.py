@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import weakref
 from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import anyio
@@ -136,6 +137,39 @@ async def test_failures_may_raise_once_all_has_ended() -> None:
     assert ended == [0, 2, 4]
     assert [str(error) for error in caught.value.exceptions] == ["1", "3", "5"]
     assert all("fails_for_odd" in error.__notes__[0] for error in caught.value.exceptions)
+
+
+@dataclass(frozen=True)
+class FrozenError(Exception):
+    code: int
+
+
+class SlottedError(Exception):
+    __slots__ = ("code",)
+
+
+@pytest.mark.parametrize("error", [FrozenError(7), SlottedError(7), ValueError(7)])
+async def test_an_error_that_several_items_raise_gets_one_note_for_each_and_frozen_ones_too(error: Exception) -> None:
+    async def body(item: int) -> None:
+        raise error
+
+    with pytest.raises(ExceptionGroup, match="3 of 3 items failed") as caught:
+        await ephemeral_for_each(range(3), body, raise_on_error=True)
+    assert [type(one) for one in caught.value.exceptions] == [type(error)] * 3
+    assert [len(one.__notes__) for one in caught.value.exceptions] == [1, 1, 1]
+
+
+async def test_a_note_of_the_users_own_stays_first_and_the_error_itself_is_left_as_it_was() -> None:
+    error = ValueError(7)
+    error.add_note("mine")
+
+    async def body(item: int) -> None:
+        raise error
+
+    with pytest.raises(ExceptionGroup) as caught:
+        await ephemeral_for_each([1], body, raise_on_error=True)
+    (noted,) = caught.value.exceptions
+    assert (noted.__notes__[0], len(noted.__notes__), error.__notes__) == ("mine", 2, ["mine"])
 
 
 async def test_without_failures_nothing_is_raised() -> None:

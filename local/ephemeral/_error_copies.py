@@ -31,6 +31,16 @@ def copy_error(error: BaseException) -> BaseException:
     return copies[id(error)]
 
 
+def with_note(error: BaseException, note: str) -> BaseException:
+    """Return a copy of *error* that says *note* too; where that cannot be, *error* itself, which then says it once."""
+    twin = copy_error(error)
+    notes: list[str] = list(getattr(error, "__notes__", ()))
+    if note not in notes:
+        # By the base's own method, as above; and a list of its own, where the copy has been given the other's.
+        BaseException.__setattr__(twin, "__notes__", [*notes, note])
+    return twin
+
+
 def _copies_of(originals: list[BaseException]) -> dict[int, BaseException]:
     copies: dict[int, BaseException] = {}
 

@@ -10,6 +10,7 @@ import anyio
 
 from ._bodies import require_plain
 from ._coordinator import CoordinatorBase
+from ._error_copies import with_note
 from ._keyed import EphemeralKeyedWorkCoordinator
 from ._operations import EphemeralOperationSnapshot, Operation, Outcome
 from ._options import EphemeralOptions
@@ -65,8 +66,8 @@ async def ephemeral_for_each(
         raise_on_error: Whether failures raise, once all items have ended.
 
     Raises:
-        ExceptionGroup: With *raise_on_error*: the errors of ``failures``, each with a note that says where it was
-            raised. A ``BaseExceptionGroup`` if one of them is no ``Exception``.
+        ExceptionGroup: With *raise_on_error*: copies of the errors of ``failures``, each with a note that says where it
+            was raised. A ``BaseExceptionGroup`` if one of them is no ``Exception``.
         TypeError: *body* or *key* cannot be called, *items* cannot be iterated, or *on_progress* is ``async def``.
     """
     require_plain("on_progress", on_progress)
@@ -92,8 +93,7 @@ def _group_of(summary: RunSummary) -> BaseExceptionGroup[BaseException]:
     errors: list[BaseException] = []
     for failure in summary.failures:
         assert failure.error is not None
-        failure.error.add_note(failure.error_trace or "")
-        errors.append(failure.error)
+        errors.append(with_note(failure.error, failure.error_trace or ""))
     return BaseExceptionGroup(f"{summary.failed} of {summary.total} items failed", errors)
 
 
