@@ -81,11 +81,12 @@ def test_a_window_that_only_requests_fill_keeps_its_bound() -> None:
         ("request_drain_pattern", "a,,b", ValueError),
         ("request_drain_pattern", (), ValueError),
         ("request_drain_pattern", 3, TypeError),
+        ("request_drain_pattern", None, TypeError),
     ],
 )
 @pytest.mark.parametrize("fleet", [False, True])
 def test_what_names_no_coordinator_is_refused(name: str, argument: Any, error: type[Exception], fleet: bool) -> None:
     sink = SignalSink()
-    with pytest.raises(error):
+    with pytest.raises(error, match="pattern" if name.endswith("pattern") else "coordinator_id"):
         getattr(sink, name)(argument, fleet=fleet)
     assert len(sink) == 0

@@ -233,7 +233,7 @@ def test_detect_takes_a_name_to_the_letter(sink: SignalSink) -> None:
     assert not sink.detect("*")
     assert sink.detect(lambda event: event.matches("request.*"))
     assert not sink.detect(lambda event: event.key == "k")
-    with pytest.raises(TypeError):
+    with pytest.raises(TypeError, match="name must be a str"):
         sink.detect(None)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="must not be empty"):
         sink.detect("")
@@ -401,7 +401,7 @@ def test_an_empty_or_missing_argument_never_clears(
     sink: SignalSink, clear: str, argument: Any, error: type[Exception]
 ) -> None:
     sink.raise_signal("a")
-    with pytest.raises(error):
+    with pytest.raises(error, match=clear.removeprefix("clear_").replace("matching", "predicate")):
         getattr(sink, clear)(argument)
     assert names(sink) == ["a"]
 

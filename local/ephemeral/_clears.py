@@ -42,11 +42,11 @@ class SignalClears(ABC):
             TypeError: *pattern* has the wrong type.
             ValueError: *pattern* has an empty part.
         """
-        pattern = pattern if isinstance(pattern, str) else frozenset(pattern)
-        matches = compile_pattern(pattern)
+        text = pattern_text(pattern)
+        matches = compile_pattern(text)
         count = self._remove(lambda event: matches(event.signal))
         if count:
-            self.raise_signal("sink.cleared.pattern", f"{pattern_text(pattern)}:{count}")
+            self.raise_signal("sink.cleared.pattern", f"{text}:{count}")
         return count
 
     def clear_matching(self, predicate: Predicate) -> int:

@@ -5,13 +5,16 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from ._patterns import Matcher, require_str
 from ._signals import in_scope, validate_name
 
 CountKind = Literal["prefix", "scope", "exact", "contains"]
 """How the text of a question is held against a name."""
+
+# What the questions call their text, where that is not the kind.
+_PARAMETERS: Final[dict[CountKind, str]] = {"exact": "name", "contains": "text"}
 
 
 class CountIndex:
@@ -74,7 +77,7 @@ class CountIndex:
 
 
 def _matcher(kind: CountKind, text: str) -> Matcher:
-    text = str.__str__(require_str("text" if kind == "contains" else kind, text))
+    text = str.__str__(require_str(_PARAMETERS.get(kind, kind), text))
     if kind == "prefix":
         return lambda name: name.startswith(text)
     if kind == "contains":

@@ -62,9 +62,9 @@ class DrainRequests(ABC):
             TypeError: *pattern* has the wrong type.
             ValueError: *pattern* has an empty part.
         """
-        pattern = pattern if isinstance(pattern, str) else frozenset(pattern)
-        compile_pattern(pattern)
-        self._request(DRAIN_PATTERN, pattern_text(pattern), fleet=fleet)
+        text = pattern_text(pattern)
+        compile_pattern(text)  # refuses an empty part
+        self._request(DRAIN_PATTERN, text, fleet=fleet)
 
     def _request(self, signal: str, key: str | None, *, fleet: bool) -> None:
         if fleet:

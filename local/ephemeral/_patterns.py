@@ -63,8 +63,12 @@ def optional_pattern(name: str, value: object) -> Pattern | None:
 
 
 def pattern_text(pattern: Pattern) -> str:
-    """Return *pattern* as one comma list, a collection of patterns sorted."""
-    return pattern if isinstance(pattern, str) else ", ".join(sorted(pattern))
+    """Return *pattern* as one comma list, which matches the same; a collection sorted, each pattern once.
+
+    Raises:
+        TypeError: *pattern* is neither a ``str`` nor a collection of them.
+    """
+    return pattern if isinstance(pattern, str) else ", ".join(sorted(set(_parts(pattern))))
 
 
 def require_str(what: str, value: object) -> str:
