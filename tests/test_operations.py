@@ -11,7 +11,7 @@ import anyio
 import anyio.to_thread
 import pytest
 
-from ephemeral import Operation, SignalEvent, SignalSink
+from ephemeral import Operation, SignalEvent, SignalSink, current_operation
 from ephemeral._operations import MAX_SIGNALS_KEPT, drop_tracebacks, trace_text
 
 from .work_kit import Work, settle, working
@@ -46,6 +46,41 @@ async def test_signals_go_to_the_operation_the_sink_and_the_listener(has_sink: b
     assert {event.operation_id for event in heard} == set(ids)
     in_sink = [(event.signal, event.operation_id) for event in sink.sense()]
     assert in_sink == ([(event.signal, ids[0]) for event in heard] if has_sink else [])
+
+
+async def test_a_listener_finds_the_signal_on_its_operation_and_may_take_it_back() -> None:
+    async def body(item: str, op: Operation) -> None:
+        op.emit("kept")
+        op.emit("taken back")
+        found.append(op.has_signal("taken back"))
+
+    def look(event: SignalEvent) -> None:
+        found.append(current_operation().has_signal(event.signal))
+
+    def take_back(event: SignalEvent) -> None:
+        found.append(current_operation().retract(event.signal))
+
+    found: list[bool] = []
+    sink = SignalSink()
+    sink.subscribe(look)
+    sink.subscribe(take_back, "taken back")
+    work = await run(body, signals=sink)
+    assert found == [True, True, True, False]
+    assert [seen.signals for seen in work.get_snapshot()] == [("kept",)]
+    assert [event.signal for event in sink.sense()] == ["kept"]
+
+
+async def test_a_signal_that_the_sink_refuses_is_not_kept() -> None:
+    class Refusing(SignalSink):
+        def raise_signal(self, *event: Any) -> None:
+            raise ValueError("too large for the bus")
+
+    async def body(item: str, op: Operation) -> None:
+        with pytest.raises(ValueError, match="too large"):
+            op.emit("a")
+
+    work = await run(body, signals=Refusing())
+    assert [(seen.signals, seen.is_faulted) for seen in work.get_snapshot()] == [((), False)]
 
 
 @pytest.mark.parametrize("has_sink", [False, True])

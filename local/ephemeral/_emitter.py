@@ -69,9 +69,7 @@ class Emitter:
 
     # The operations' side: see OperationHome
 
-    def emit(
-        self, operation: Operation, signal: str, cause: SignalEvent | SignalPropagation | None
-    ) -> SignalEvent | None:
+    def emit(self, operation: Operation, signal: str, cause: SignalEvent | SignalPropagation | None) -> bool:
         """Raise *signal* for *operation*, unless what led to it forbids that. Callable from any thread."""
         validate_name(signal)
         so_far, propagation = propagation_of(cause), None
@@ -81,15 +79,20 @@ class Emitter:
             if reason is not None:
                 if constraints.on_blocked is not None:
                     self.call(constraints.on_blocked, signal, so_far, reason)
-                return None
+                return False
             propagation = None if constraints.is_leaf(signal) else so_far.extend(signal)
         event = SignalEvent(signal, operation.id, operation.key, self.sink.now(), None, propagation)
-        self.sink.raise_signal(event)
+        operation.keep_signal(event)  # first: its listeners may look for it there
+        try:
+            self.sink.raise_signal(event)
+        except BaseException:
+            operation.forget_signal(event)
+            raise
         if self._options.on_signal is not None:
             self.call(self._options.on_signal, event)
         if self._handlers is not None:
             self._handlers.dispatch(event)
-        return event
+        return True
 
     def retract(self, operation: Operation, matches: Callable[[SignalEvent], bool]) -> None:
         """Take *operation*'s signals that match back from the sink."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import traceback
 from collections import deque
@@ -39,10 +40,8 @@ COMPLETED: Final = Outcome.COMPLETED
 class OperationHome(Protocol):
     """What an operation needs of the coordinator that runs it."""
 
-    def emit(
-        self, operation: Operation, signal: str, cause: SignalEvent | SignalPropagation | None
-    ) -> SignalEvent | None:
-        """Raise *signal* for *operation* because of *cause*, and return the event; None if it was blocked."""
+    def emit(self, operation: Operation, signal: str, cause: SignalEvent | SignalPropagation | None) -> bool:
+        """Raise *signal* for *operation*, which keeps it, because of *cause*; False if it was blocked."""
         ...
 
     def retract(self, operation: Operation, matches: Callable[[SignalEvent], bool]) -> None:
@@ -174,13 +173,19 @@ class Operation:
             TypeError: *signal* is no ``str``, or *cause* is something else.
             ValueError: *signal* is no valid name.
         """
-        event = self._home.emit(self, signal, cause)
-        if event is None:
-            return False
+        return self._home.emit(self, signal, cause)
+
+    def keep_signal(self, event: SignalEvent) -> None:
+        """Remember a signal that it emits."""
         if self._events is None:
             self._events = deque(maxlen=MAX_SIGNALS_KEPT)
         self._events.append(event)
-        return True
+
+    def forget_signal(self, event: SignalEvent) -> None:
+        """Take a signal back that was not emitted after all; here only, and if it is still kept."""
+        if self._events is not None:
+            with contextlib.suppress(ValueError):
+                self._events.remove(event)
 
     def has_signal(self, signal: str) -> bool:
         """Whether it emitted a signal of exactly this name and did not retract it."""
