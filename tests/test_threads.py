@@ -336,6 +336,15 @@ async def test_the_loops_own_thread_and_a_coordinator_not_started_are_refused() 
     assert totals(work) == (1, 0, 0)
 
 
+async def test_where_the_loop_ran_an_item_that_comes_too_late_is_refused_as_anywhere() -> None:
+    async def body(item: int) -> None: ...
+
+    async with working(body) as work:
+        pass
+    with pytest.raises(CoordinatorCompletedError):
+        work.enqueue_threadsafe(1)
+
+
 async def test_a_thread_whose_call_the_loop_never_gets_to_is_told_as_the_block_is_left() -> None:
     async def body(item: int) -> None: ...
 

@@ -184,7 +184,7 @@ class Intake(Generic[T]):
             RuntimeError: Called on the loop's own thread, which would wait for itself.
             CoordinatorCompletedError: The intake is closed, or closes meanwhile. Nothing was admitted.
         """
-        if loop.runs_here:
+        if loop.runs_here and not self.is_closed:  # once closed it blocks nobody, and that loop may be long over
             raise RuntimeError(f"enqueue_threadsafe() would block the loop of {self._name}; there, await enqueue()")
         request = _ThreadRequest(item, copy_context())
         # Registered before the flag is read: whoever closes either sees the request or is seen here.
