@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import warnings
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterable, Callable, Coroutine, Iterable, Sized
+from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Coroutine, Iterable, Sized
 from contextlib import AbstractAsyncContextManager
 from contextvars import Context
 from types import TracebackType
@@ -31,6 +31,12 @@ from ._steering import Steering, rules_of
 from ._workers import Worker, Workers
 
 T = TypeVar("T")
+R = TypeVar("R")
+
+Body = Callable[[T], object] | Callable[[T, Operation], object]
+"""A function of an item, and of its operation if it wants that; what it returns may be awaited."""
+AsyncBody = Callable[[T], Awaitable[R]] | Callable[[T, Operation], Awaitable[R]]
+PlainBody = Callable[[T], R] | Callable[[T, Operation], R]
 
 
 class CoordinatorBase(OperationWindow[S], Generic[T, S]):
@@ -44,7 +50,7 @@ class CoordinatorBase(OperationWindow[S], Generic[T, S]):
     # Whether operations of this kind remember what their bodies returned.
     _keeps_results: ClassVar[bool] = False
 
-    def __init__(self, body: Callable[..., Any], options: EphemeralOptions | None = None) -> None:
+    def __init__(self, body: Body[T], options: EphemeralOptions | None = None) -> None:
         if not callable(body):
             raise TypeError(f"body must be a function of one item, not {body!r}")
         self._options = options = options or EphemeralOptions()

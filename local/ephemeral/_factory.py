@@ -9,17 +9,19 @@ from collections.abc import AsyncGenerator, Callable, Hashable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import anyio
 
-from ._coordinator import CoordinatorBase
+from ._coordinator import Body, CoordinatorBase
 from ._errors import UnknownCoordinatorError
 from ._keyed import EphemeralKeyedWorkCoordinator
 from ._options import EphemeralOptions
 from ._results import EphemeralResultCoordinator
 from ._work import EphemeralWorkCoordinator
 from ._workers import Worker, Workers
+
+T = TypeVar("T")
 
 
 class _Hosted:
@@ -68,7 +70,7 @@ class CoordinatorFactory:
 
     # Names
 
-    def add_work(self, name: str, body: Callable[..., Any], options: EphemeralOptions | None = None) -> None:
+    def add_work(self, name: str, body: Body[Any], options: EphemeralOptions | None = None) -> None:
         """Say how to make the `EphemeralWorkCoordinator` *name*.
 
         Args:
@@ -86,15 +88,15 @@ class CoordinatorFactory:
     def add_keyed(
         self,
         name: str,
-        key_selector: Callable[[Any], Hashable],
-        body: Callable[..., Any],
+        key_selector: Callable[[T], Hashable],
+        body: Body[T],
         options: EphemeralOptions | None = None,
     ) -> None:
         """Say how to make the `EphemeralKeyedWorkCoordinator` *name*; otherwise as `add_work`."""
         options = self._check(name, options, key_selector=key_selector, body=body)
-        self._makers[name] = lambda: EphemeralKeyedWorkCoordinator[Hashable, Any](key_selector, body, options)
+        self._makers[name] = lambda: EphemeralKeyedWorkCoordinator[Hashable, T](key_selector, body, options)
 
-    def add_result(self, name: str, body: Callable[..., Any], options: EphemeralOptions | None = None) -> None:
+    def add_result(self, name: str, body: Body[Any], options: EphemeralOptions | None = None) -> None:
         """Say how to make the `EphemeralResultCoordinator` *name*; otherwise as `add_work`."""
         options = self._check(name, options, body=body)
         self._makers[name] = lambda: EphemeralResultCoordinator[Any, Any](body, options)

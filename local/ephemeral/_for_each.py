@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Hashable, Iterable, Sized
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import anyio
 
 from ._bodies import require_plain
-from ._coordinator import CoordinatorBase
+from ._coordinator import Body, CoordinatorBase
 from ._error_copies import with_note
 from ._keyed import EphemeralKeyedWorkCoordinator
 from ._operations import EphemeralOperationSnapshot, Operation, Outcome
@@ -44,7 +44,7 @@ class RunSummary:
 
 async def ephemeral_for_each(
     items: Iterable[T] | AsyncIterable[T],
-    body: Callable[..., Any],
+    body: Body[T],
     options: EphemeralOptions | None = None,
     *,
     key: Callable[[T], Hashable] | None = None,

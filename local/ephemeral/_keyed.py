@@ -5,10 +5,10 @@ from __future__ import annotations
 import operator
 from collections.abc import AsyncIterable, Callable, Hashable, Iterable
 from contextvars import Context
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 from ._bodies import StillRunningError, require_plain
-from ._coordinator import CoordinatorBase
+from ._coordinator import Body, CoordinatorBase
 from ._ids import next_id
 from ._intake import Intake
 from ._keyed_intake import KeyedIntake, KeyedItem
@@ -18,6 +18,9 @@ from ._options import EphemeralOptions
 
 K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
+# Of a method alone: pyright leaves a class's own ones open when a method of the bare class is called.
+L = TypeVar("L", bound=Hashable)
+U = TypeVar("U")
 
 
 class _KeyedOperation(Operation):
@@ -58,9 +61,7 @@ class EphemeralKeyedWorkCoordinator(CoordinatorBase[T, EphemeralOperationSnapsho
         TypeError: *body* or *key_selector* cannot be called, or *key_selector* is ``async def``.
     """
 
-    def __init__(
-        self, key_selector: Callable[[T], K], body: Callable[..., Any], options: EphemeralOptions | None = None
-    ) -> None:
+    def __init__(self, key_selector: Callable[[T], K], body: Body[T], options: EphemeralOptions | None = None) -> None:
         if not callable(key_selector):
             raise TypeError(f"key_selector must be a function of one item, not {key_selector!r}")
         require_plain("key_selector", key_selector)
@@ -72,11 +73,11 @@ class EphemeralKeyedWorkCoordinator(CoordinatorBase[T, EphemeralOperationSnapsho
     @classmethod
     def from_async_iterable(
         cls,
-        source: AsyncIterable[T],
-        key_selector: Callable[[T], K],
-        body: Callable[..., Any],
+        source: AsyncIterable[U],
+        key_selector: Callable[[U], L],
+        body: Body[U],
         options: EphemeralOptions | None = None,
-    ) -> Self:
+    ) -> EphemeralKeyedWorkCoordinator[L, U]:
         """Make one that takes its items from an async iterable, once its block is entered and each once there is room.
 
         ``drain()`` and leaving the block normally wait for the end of *source*; ``complete()`` takes no more and closes
@@ -92,7 +93,8 @@ class EphemeralKeyedWorkCoordinator(CoordinatorBase[T, EphemeralOperationSnapsho
         Raises:
             TypeError: As for the class, or *source* is no async iterable.
         """
-        return cls._fed_by(cls(key_selector, body, options), source)
+        kind = cast("type[EphemeralKeyedWorkCoordinator[L, U]]", cls)
+        return kind(key_selector, body, options)._fed_by(source)  # noqa: SLF001  its own class
 
     def _make_line(self) -> Line[Any]:
         options = self._options

@@ -6,13 +6,13 @@ from collections.abc import AsyncIterable, Callable
 from contextvars import Context
 from dataclasses import dataclass, fields
 from types import TracebackType
-from typing import Any, Final, Generic, Self, TypeVar, cast
+from typing import Any, Final, Generic, TypeVar, cast, overload
 
 import anyio
 
 from ._bodies import order_to_end
 from ._checks import optional_seconds
-from ._coordinator import CoordinatorBase
+from ._coordinator import AsyncBody, CoordinatorBase, PlainBody
 from ._error_copies import copy_error, traceback_of_body
 from ._errors import OperationCancelledError, UnknownOperationError
 from ._ids import next_id
@@ -21,6 +21,9 @@ from ._options import EphemeralOptions
 
 T = TypeVar("T")
 R = TypeVar("R")
+# Of a method alone: pyright leaves a class's own ones open when a method of the bare class is called.
+U = TypeVar("U")
+V = TypeVar("V")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,10 +117,28 @@ class EphemeralResultCoordinator(CoordinatorBase[T, EphemeralOperationResultSnap
 
     _keeps_results = True
 
+    # Two kinds of function, so that a checker knows R of each.
+    @overload
+    def __init__(self, body: AsyncBody[T, R], options: EphemeralOptions | None = None) -> None: ...
+    @overload
+    def __init__(self, body: PlainBody[T, R], options: EphemeralOptions | None = None) -> None: ...
+    def __init__(self, body: Callable[..., Any], options: EphemeralOptions | None = None) -> None:
+        super().__init__(body, options)
+
+    @overload
     @classmethod
     def from_async_iterable(
-        cls, source: AsyncIterable[T], body: Callable[..., Any], options: EphemeralOptions | None = None
-    ) -> Self:
+        cls, source: AsyncIterable[U], body: AsyncBody[U, V], options: EphemeralOptions | None = None
+    ) -> EphemeralResultCoordinator[U, V]: ...
+    @overload
+    @classmethod
+    def from_async_iterable(
+        cls, source: AsyncIterable[U], body: PlainBody[U, V], options: EphemeralOptions | None = None
+    ) -> EphemeralResultCoordinator[U, V]: ...
+    @classmethod
+    def from_async_iterable(
+        cls, source: AsyncIterable[U], body: Callable[..., Any], options: EphemeralOptions | None = None
+    ) -> EphemeralResultCoordinator[U, Any]:
         """Make one that takes its items from an async iterable, once its block is entered and each once there is room.
 
         ``drain()`` and leaving the block normally wait for the end of *source*; ``complete()`` takes no more and closes
@@ -132,7 +153,8 @@ class EphemeralResultCoordinator(CoordinatorBase[T, EphemeralOperationResultSnap
         Raises:
             TypeError: As for the class, or *source* is no async iterable.
         """
-        return cls._fed_by(cls(body, options), source)
+        kind = cast("type[EphemeralResultCoordinator[U, Any]]", cls)
+        return kind(body, options)._fed_by(source)  # noqa: SLF001  its own class
 
     async def submit(self, item: T) -> R:
         """Accept *item* as `enqueue` does, wait until its body has ended and return what that returned.

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, Callable
-from typing import Any, Self, TypeVar
+from collections.abc import AsyncIterable
+from typing import TypeVar, cast
 
-from ._coordinator import CoordinatorBase
+from ._coordinator import Body, CoordinatorBase
 from ._operations import EphemeralOperationSnapshot
 from ._options import EphemeralOptions
 
 T = TypeVar("T")
+# Of a method alone: pyright leaves a class's own ones open when a method of the bare class is called.
+U = TypeVar("U")
 
 
 class EphemeralWorkCoordinator(CoordinatorBase[T, EphemeralOperationSnapshot]):
@@ -36,8 +38,8 @@ class EphemeralWorkCoordinator(CoordinatorBase[T, EphemeralOperationSnapshot]):
 
     @classmethod
     def from_async_iterable(
-        cls, source: AsyncIterable[T], body: Callable[..., Any], options: EphemeralOptions | None = None
-    ) -> Self:
+        cls, source: AsyncIterable[U], body: Body[U], options: EphemeralOptions | None = None
+    ) -> EphemeralWorkCoordinator[U]:
         """Make one that takes its items from an async iterable, once its block is entered and each once there is room.
 
         ``drain()`` and leaving the block normally wait for the end of *source*; ``complete()`` takes no more and closes
@@ -52,4 +54,5 @@ class EphemeralWorkCoordinator(CoordinatorBase[T, EphemeralOperationSnapshot]):
         Raises:
             TypeError: As for the class, or *source* is no async iterable.
         """
-        return cls._fed_by(cls(body, options), source)
+        kind = cast("type[EphemeralWorkCoordinator[U]]", cls)
+        return kind(body, options)._fed_by(source)  # noqa: SLF001  its own class
