@@ -8,7 +8,8 @@ import anyio
 
 from ._errors import CoordinatorCompletedError, NoHealthyProcessorError, ProcessingFailedError
 from ._ids import next_id
-from ._rungs import NO_CONTEXT, Item
+from ._operations import NO_CONTEXT
+from ._rungs import Item
 from ._runs import REFUSED, LadderRuns
 
 # What an attempt returns after which there is to be another one.

@@ -20,8 +20,8 @@ from ._workers import Worker
 # An operation that emits for ever must not grow for ever; the sink has its own bound.
 MAX_SIGNALS_KEPT: Final = 1000
 
-
 NO_CONTEXT: Final = Context()
+"""What runs nothing any more has this one, which keeps nothing of anybody's alive."""
 
 
 class Outcome(Enum):

@@ -46,7 +46,8 @@ class EphemeralOptions:
             A plain function cannot be interrupted: it counts as failed then, and its slot stays taken until it returns.
             None: for ever.
         drain_timeout: How long leaving the block waits for accepted work; then the rest is cancelled. None: for ever.
-        coordinator_id: A name for messages and ``repr``.
+        coordinator_id: A name for messages and ``repr``, and the one that ``request_drain`` and
+            ``request_drain_pattern`` of the sink go by; several coordinators may share it. None: these never mean it.
         signals: The sink that the operations' signals go to. None: they stay with their operation.
         signal_constraints: What a signal may lead to, asked by ``op.emit_caused``. None: anything.
         on_signal: Called with each signal that an operation of this coordinator emits, in the emitter's thread.

@@ -7,14 +7,13 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Iterable
 from contextvars import Context
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 
 import anyio
 
 from ._health import HealthRecord, HealthRules, Lease
+from ._operations import NO_CONTEXT
 from ._workers import Worker
-
-NO_CONTEXT: Final = Context()
 
 
 @dataclass(eq=False, slots=True, kw_only=True)
