@@ -112,7 +112,12 @@ class Reports:
         failures = [kept for kept in recent if kept.report.has_failed]
         successes = [kept for kept in recent if not kept.report.has_failed]
         if rules.policy == "consecutive":
-            successes = successes[-1:]
+            # The last of each run: what failed between two of them may have been one too many.
+            successes = [
+                one
+                for one, after in zip(recent, [*recent[1:], None], strict=True)
+                if not one.report.has_failed and (after is None or after.report.has_failed)
+            ]
         try:
             answer = await calls.report(
                 processor,

@@ -3,13 +3,14 @@
 KEYS  1 health   2 control stream   3 its failures   4 its successes
 ARGV  1 processor   2 origin, 8 bytes   3 epoch in which the calls started
       4 failures: members, 14 bytes each   5 their ages in us, 8 bytes each
-      6 successes, the same   7 their ages   ("consecutive" needs the newest alone, "windowed" none)
+      6 successes, the same, oldest first   7 their ages   ("consecutive" needs the last of each run, "windowed" none)
       8 policy   9 window, us   10 failure threshold   11 failure rate   12 minimum calls   13 quorum
       14 epoch and 15 record to install if it goes down
 Reply {0 ignored, 1 counted, 2 taken down; failures; server time, us; "version:epoch:state:failures:record" or ""}
 
 A time is this server's time less the age. Which call came first is decided by when they ended, not by which report was
-quicker: a success clears what ended before it, and a failure that ended before the newest success does not count. ]]
+quicker: a success clears what ended before it, and a failure that ended before the newest success does not count. What
+was too much before a success takes the processor down all the same, though both come in one report. ]]
 
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
@@ -44,24 +45,18 @@ local function add(key, members, ages, newest)
   redis.call('PEXPIRE', key, math.floor(window / 1000) + 1000)
 end
 
-local newest, cleared = -1, 0
+local newest = -1
 if policy == 'consecutive' then
   newest = tonumber(redis.call('ZSCORE', KEYS[4], 'last') or -1)
-  if #ARGV[6] > 0 then
-    newest = math.max(newest, score(ARGV[7], 1))
-    redis.call('ZADD', KEYS[4], string.format('%.0f', newest), 'last')
-    redis.call('PEXPIRE', KEYS[4], math.floor(window / 1000) + 1000)
-    cleared = redis.call('ZREMRANGEBYSCORE', KEYS[3], '-inf', string.format('%.0f', newest))
-  end
 elseif policy == 'rate' then
   add(KEYS[4], ARGV[6], ARGV[7], -1)
 end
 add(KEYS[3], ARGV[4], ARGV[5], newest)
 
-local failures = redis.call('ZCARD', KEYS[3])
-local function origins()
+local quorum = tonumber(ARGV[13])
+local function origins(latest)
   local seen, count = {}, 0
-  for _, member in ipairs(redis.call('ZRANGE', KEYS[3], 0, -1)) do
+  for _, member in ipairs(redis.call('ZRANGE', KEYS[3], '-inf', latest, 'BYSCORE')) do
     local origin = string.sub(member, 1, 8)
     if not seen[origin] then
       seen[origin], count = true, count + 1
@@ -69,16 +64,38 @@ local function origins()
   end
   return count
 end
-local function is_too_much()
-  if policy ~= 'rate' then
-    return failures >= tonumber(ARGV[10])
+local function is_too_much(latest)
+  local failed = redis.call('ZCOUNT', KEYS[3], '-inf', latest)
+  if policy == 'rate' then
+    local calls = failed + redis.call('ZCARD', KEYS[4])
+    if calls < tonumber(ARGV[12]) or failed / calls < tonumber(ARGV[11]) then
+      return false
+    end
+  elseif failed < tonumber(ARGV[10]) then
+    return false
   end
-  local calls = failures + redis.call('ZCARD', KEYS[4])
-  return calls >= tonumber(ARGV[12]) and failures / calls >= tonumber(ARGV[11])
+  return #ARGV[4] > 0 and (quorum == 1 or origins(latest) >= quorum)
 end
 
-local quorum = tonumber(ARGV[13])
-if #ARGV[4] > 0 and is_too_much() and (quorum == 1 or origins() >= quorum) then
+local cleared, must_fall = 0, false
+if policy == 'consecutive' then
+  for i = 1, #ARGV[6] / 14 do
+    local at = score(ARGV[7], i)
+    must_fall = is_too_much(string.format('%.0f', at))
+    if must_fall then
+      break
+    end
+    cleared = cleared + redis.call('ZREMRANGEBYSCORE', KEYS[3], '-inf', string.format('%.0f', at))
+    newest = math.max(newest, at)
+  end
+  if #ARGV[6] > 0 and not must_fall then
+    redis.call('ZADD', KEYS[4], string.format('%.0f', newest), 'last')
+    redis.call('PEXPIRE', KEYS[4], math.floor(window / 1000) + 1000)
+  end
+end
+
+local failures = redis.call('ZCARD', KEYS[3])
+if must_fall or is_too_much('+inf') then
   local next_version = string.format('%.0f', math.max(version + 1, math.floor(now / 1000)))
   local value = next_version .. ':' .. ARGV[14] .. ':d:' .. failures .. ':' .. ARGV[15]
   redis.call('HSET', KEYS[1], ARGV[1], value)

@@ -104,6 +104,26 @@ async def test_a_success_anywhere_ends_the_streak(fleet, until):
         await until(lambda: not one.record.is_up)
 
 
+async def test_one_too_many_is_so_though_a_success_follows_at_once(fleet, until):
+    async with fleet(2, rules_of(threshold=2)) as (one, two):
+        one.fail()
+        one.fail()
+        one.succeed()
+        await until(lambda: not one.record.is_up and not two.record.is_up)
+
+
+async def test_streaks_that_are_told_together_are_not_one(fleet, until):
+    async with fleet(2, rules_of(threshold=3)) as (one, two):
+        for _ in range(3):
+            one.fail()
+            one.fail()
+            one.succeed()
+        await anyio.sleep(0.001)  # what fails at the very instant of a success came before it
+        one.fail()
+        await until(lambda: two.store.failures("pri1", two.loop.now()) == 1)
+        assert one.record.is_up and two.record.is_up
+
+
 async def test_windowed_heeds_no_success(fleet, until):
     async with fleet(2, rules_of(threshold=2, policy="windowed")) as (one, two):
         one.fail()
