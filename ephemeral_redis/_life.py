@@ -268,10 +268,15 @@ class Life:
             self._left.set_result(self.sender.pending)
 
     async def _drained(self) -> None:
+        await self._reports.drained()
+        # Again: a ladder that hears now of its last decision tells it by signals.
+        while self.sender.pending:
+            await self._flushed()
+
+    async def _flushed(self) -> None:
         sent = anyio.Event()
         self.flush().add_done_callback(lambda _: sent.set())
         await sent.wait()
-        await self._reports.drained()
 
     async def _hold(self, session: Session) -> None:
         """Keep the bus: one session after the other, further apart while it cannot be reached."""

@@ -6,6 +6,7 @@ import asyncio.futures
 import threading
 import traceback
 
+import fakeredis
 import msgpack
 import pytest
 import redis.exceptions
@@ -13,7 +14,7 @@ from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 
 from ephemeral import PriorityProcessorAtom, SignalSink
-from ephemeral_redis import RedisSignalBackend, _client, _clock, _reader, _refusals
+from ephemeral_redis import RedisSignalBackend, _client, _clock, _life, _reader, _refusals
 from ephemeral_redis._statistics import Tally
 
 
@@ -279,3 +280,24 @@ async def test_a_ladder_on_a_sink_that_is_not_open_works_alone_and_says_so_once(
     assert caplog.messages == [
         "a ladder works alone, for its sink is not open: enter the block of the sink before the atom's"
     ]
+
+
+@pytest.mark.real_time
+def test_what_is_raised_while_the_last_signals_leave_leaves_too(monkeypatch, caplog):
+    flush, late = _life.Life.flush, ["second", "third"]
+
+    def flush_and_raise(life):
+        sent = flush(life)
+        sent.add_done_callback(lambda _: late and sink.raise_signal(late.pop()))
+        return sent
+
+    def make_client(**settings):
+        return fakeredis.FakeAsyncRedis(server=server)
+
+    server = fakeredis.FakeServer()
+    with SignalSink(backend=RedisSignalBackend(make_client, namespace="x")) as sink:
+        monkeypatch.setattr(_life.Life, "flush", flush_and_raise)
+        sink.raise_signal("first")
+    assert late == []
+    assert sink.statistics().bus.applied == 3
+    assert caplog.messages == []

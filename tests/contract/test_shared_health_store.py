@@ -121,7 +121,8 @@ async def test_streaks_that_are_told_together_are_not_one(fleet, until):
         await anyio.sleep(0.001)  # what fails at the very instant of a success came before it
         one.fail()
         await until(lambda: two.store.failures("pri1", two.loop.now()) == 1)
-        assert one.record.is_up and two.record.is_up
+        assert one.record.is_up
+        assert two.record.is_up
 
 
 async def test_windowed_heeds_no_success(fleet, until):
