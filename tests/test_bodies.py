@@ -78,7 +78,7 @@ def test_what_makes_a_coroutine(function: Callable[..., Any], expected: bool) ->
     [
         (lambda item: None, False), (lambda item, op: None, True), (lambda item, whatever: None, True),
         (lambda item, op=None: None, True), (lambda item, tries=3: None, False), (lambda item, *rest: None, False),
-        (lambda *both: None, False), (lambda item, *, op: None, False), (lambda: None, False),
+        (lambda *both: None, False), (lambda item, *, op=None: None, False),
         (lambda item, /, op, third=1: None, True), (Methods().asynchronous, True), (CalledPlain(), True),
         (CalledAsync(), False), (functools.partial(lambda setting, item, op: None, 1), True),
         (functools.partial(lambda item, op: None, op=1), False), (print, False), (dict.fromkeys, False),

@@ -563,3 +563,8 @@ async def test_signals_of_other_workers_are_handled_too() -> None:
         there.raise_signal("from.there")
         await wait_all_blocked()
         assert handler.ended == ["from.there"]
+
+
+def test_attaching_something_else_than_a_sink_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"sink must be a SignalSink, not 'order\.\*'"):
+        SignalDispatcher().attach("order.*")  # type: ignore[arg-type]

@@ -71,8 +71,8 @@ def test_it_is_a_copy_that_its_owner_cannot_change():
 @pytest.mark.parametrize(
     ("payload", "error", "says"),
     [
-        (object(), TypeError, "holds a object"),
-        ([{1, 2}], TypeError, "holds a set"),
+        (object(), TypeError, "holds a value of type object;"),
+        ([{1, 2}], TypeError, "holds a value of type set;"),
         ({1: 2}, TypeError, "key 1 of type int"),
         (1 << 63, ValueError, "beyond 64 bits"),
         (-(1 << 63) - 1, ValueError, "beyond 64 bits"),

@@ -20,7 +20,7 @@ from ephemeral import (
     SignalEvent,
     SignalSink,
 )
-from ephemeral._steering import Steering
+from ephemeral._steering import MAX_REMEMBERED, Steering
 
 from .work_kit import Gates, Work, balance, settle, working
 
@@ -146,6 +146,31 @@ async def test_taking_back_the_newest_leaves_the_one_before() -> None:
         await anyio.sleep(6.5)
         await work.enqueue("b")
         assert await whole(work) == (1, 1, 0)
+
+
+async def test_taking_back_the_newest_leaves_the_one_before_that_the_window_has_let_go_of() -> None:
+    sink, ran = virtual_sink(max_capacity=2, max_age=10), Ran()
+    async with working(ran, signals=sink, **REACTS) as work:
+        for key in ("first", "second"):
+            sink.raise_signal("stop", key)
+            for _ in range(3):
+                sink.raise_signal("other")
+        sink.raise_signal("stop", "third")
+        for key, skipped in [("third", 1), ("first", 2), ("second", 2)]:
+            sink.clear_key(key)
+            await work.enqueue(key)
+            assert await whole(work) == (key == "second", skipped, 0)
+
+
+async def test_of_a_flood_only_so_many_are_remembered() -> None:
+    sink, ran = virtual_sink(max_capacity=1), Ran()
+    async with working(ran, signals=sink, **REACTS) as work:
+        for number in range(MAX_REMEMBERED * 3):
+            sink.raise_signal("stop", str(number))
+        assert len(work._steering._heard) == MAX_REMEMBERED
+        sink.clear_matching(lambda event: event.key is not None and int(event.key) >= MAX_REMEMBERED * 2)
+        await work.enqueue("a")
+        assert await whole(work) == (1, 0, 0)
 
 
 async def test_a_clear_that_meant_others_changes_nothing() -> None:
@@ -655,3 +680,27 @@ async def test_a_signal_that_its_operation_retracts_ends_the_hold_at_once(with_s
     async with working(body, max_concurrency=2, **options, **REACTS) as work:
         await work.enqueue_many(["slow", "held"])
     assert ran == [("slow", 0.0), ("held", 0.5)]
+
+
+async def test_a_coordinator_that_a_signal_holds_says_so_until_it_runs_again() -> None:
+    sink = virtual_sink()
+    async with working(Ran(), signals=sink, **REACTS) as work:
+        assert not work.is_deferred
+        assert "deferred" not in repr(work)
+        sink.raise_signal("slow")
+        await work.enqueue(1)
+        await settle(work)
+        assert work.is_deferred
+        assert work.statistics().is_deferred
+        assert " open deferred: 1 pending" in repr(work)
+        sink.raise_signal("fast")
+        await settle(work)
+        assert not work.is_deferred
+        assert not work.statistics().is_deferred
+        sink.raise_signal("slow")
+        assert work.is_deferred
+        await anyio.sleep(1.001)  # max_defer_attempts * defer_check_interval
+        assert not work.is_deferred
+        sink.raise_signal("slow")
+    assert not work.is_deferred
+    assert "deferred" not in repr(work)

@@ -468,3 +468,11 @@ async def test_who_asks_for_a_result_before_the_block_is_told_to_enter_it() -> N
     async with results:
         assert await results.wait_for_result(early) == 4
         assert await results.submit(1) == 2
+
+
+async def test_who_asks_for_an_item_that_was_cancelled_before_it_began_is_told_that_this_may_be_why() -> None:
+    results = Results(Gates())
+    never = await results.enqueue(1)
+    results.cancel_operation(never)
+    with pytest.raises(UnknownOperationError, match=f"operation {never} .* was cancelled or skipped before it began"):
+        await results.wait_for_result(never)

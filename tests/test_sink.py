@@ -233,7 +233,7 @@ def test_detect_takes_a_name_to_the_letter(sink: SignalSink) -> None:
     assert not sink.detect("*")
     assert sink.detect(lambda event: event.matches("request.*"))
     assert not sink.detect(lambda event: event.key == "k")
-    with pytest.raises(TypeError, match="name must be a str"):
+    with pytest.raises(TypeError, match="which must be a name"):
         sink.detect(None)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="must not be empty"):
         sink.detect("")
@@ -483,3 +483,14 @@ def test_a_count_since_the_moment_an_event_shows_includes_that_event(
     event = SignalEvent("shown", timestamp=clock.time + tail)
     sink.raise_signal(event)
     assert sink.count_recent_exact("shown", since=event.at) == 1
+
+
+def test_a_backend_that_is_none_is_refused_without_showing_its_password() -> None:
+    with pytest.raises(TypeError, match=r"backend must be a SignalBackend, not str; .*from_url\(\)") as caught:
+        SignalSink(backend="redis://:secret@localhost")  # type: ignore[arg-type]
+    assert "secret" not in str(caught.value)
+
+
+def test_detecting_several_names_is_refused_by_the_parameters_name() -> None:
+    with pytest.raises(TypeError, match=r"which must be a name or a function of an event, not \['x'\]"):
+        SignalSink().detect(["x"])  # type: ignore[arg-type]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import math
 import weakref
@@ -13,10 +14,14 @@ import anyio.lowlevel
 import pytest
 
 from ephemeral import (
+    CoordinatorFactory,
     CoordinatorNotCompletedError,
+    EphemeralKeyedWorkCoordinator,
     EphemeralOptions,
+    EphemeralResultCoordinator,
     EphemeralWorkCoordinator,
     SignalSink,
+    ephemeral_for_each,
 )
 from ephemeral._loops import current_loop
 
@@ -450,3 +455,38 @@ async def test_a_coordinator_with_nothing_to_lose_is_dropped_in_silence() -> Non
     with pytest.raises(TypeError):
         EphemeralWorkCoordinator[int](None)  # type: ignore[arg-type]
     gc.collect()  # a warning would be an error here
+
+
+# Mistakes
+
+
+async def body(item: int) -> None: ...
+
+
+@pytest.mark.parametrize("options", [{}, {"max_concurrency": 4}, 4])
+async def test_options_that_are_none_are_refused_by_name(options: Any) -> None:
+    factory = CoordinatorFactory()
+    for make in (
+        lambda: EphemeralWorkCoordinator(body, options),
+        lambda: EphemeralKeyedWorkCoordinator(str, body, options),
+        lambda: EphemeralResultCoordinator(body, options),
+        lambda: factory.add_work("name", body, options),
+    ):
+        with pytest.raises(TypeError, match=r"options must be EphemeralOptions\(\.\.\.\) or None, not "):
+            make()
+    with pytest.raises(TypeError, match="options must be EphemeralOptions"):
+        await ephemeral_for_each([1], body, options)
+
+
+@pytest.mark.parametrize(
+    "misfit",
+    [lambda: 3, lambda item, op, more: 3, lambda *, item: 3, lambda item, *, op: 3, functools.partial(body, 1)],
+)
+def test_a_function_that_takes_no_item_is_refused_as_the_coordinator_is_made(misfit: Any) -> None:
+    for make in (
+        lambda: EphemeralWorkCoordinator(misfit),
+        lambda: EphemeralKeyedWorkCoordinator(str, misfit),
+        lambda: EphemeralResultCoordinator(misfit),
+    ):
+        with pytest.raises(TypeError, match=r"a body takes one item, body\(item\), or its operation too"):
+            make()

@@ -50,16 +50,24 @@ def takes_operation(body: Callable[..., object]) -> bool:
     """Whether *body* is written as ``body(item, op)``.
 
     A second positional parameter counts if it has no default or is called ``op``: ``body(item, tries=3)`` keeps its 3.
+
+    Raises:
+        TypeError: It can be called neither so nor as ``body(item)``.
     """
     try:
-        parameters = list(inspect.signature(body).parameters.values())
+        signature = inspect.signature(body)
     except (TypeError, ValueError):  # some built-ins have no signature: they take the item alone
         return False
-    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    if len(positional) < 2:
-        return False
-    second = positional[1]
-    return second.default is second.empty or second.name == "op"
+    positional = [p for p in signature.parameters.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    second = positional[1] if len(positional) > 1 else None
+    takes_two = second is not None and (second.default is second.empty or second.name == "op")
+    try:
+        signature.bind(*("item", "op")[: 1 + takes_two])
+    except TypeError:
+        raise TypeError(
+            f"a body takes one item, body(item), or its operation too, body(item, op); {body!r} takes {signature}"
+        ) from None
+    return takes_two
 
 
 def order_to_end(error: BaseException) -> BaseException | None:
@@ -89,15 +97,18 @@ class BodyRunner(Generic[J]):
     Attributes:
         value: What the coroutine that ended last returned; whoever takes it clears it.
         error: What it raised instead, or None; whoever takes it clears it.
+        was_cut: Whether a loop has had a coroutine raise something, as it does to cancel: one that is at its end in
+            the very instant in which it is cancelled is not cut short.
         start: Takes a job, begins its coroutine and returns what that waits for, or `ENDED`. To be called by
             ``context.run``.
     """
 
-    __slots__ = ("_call", "_is_closing", "_steps", "error", "start", "value")
+    __slots__ = ("_call", "_is_closing", "_steps", "error", "start", "value", "was_cut")
 
     def __init__(self, call: Callable[[J], Coroutine[Any, Any, Any]]) -> None:
         self.value: Any = None
         self.error: BaseException | None = None
+        self.was_cut = False
         self._call = call
         self._is_closing = False
         self._steps = cast("Generator[object, Any, None]", self._run())
@@ -132,8 +143,12 @@ class BodyRunner(Generic[J]):
                 context.run(self._steps.close)
                 raise
             except BaseException as error:  # noqa: BLE001  cancellation belongs to the coroutine, as in a plain await
+                self.was_cut = True
                 waiting_for = context.run(throw, error)
             else:
+                # Some loops throw; others send what the coroutine is to raise, as an outcome.
+                if answer is not None and hasattr(answer, "error"):
+                    self.was_cut = True
                 waiting_for = context.run(send, answer)
 
 

@@ -23,7 +23,7 @@ from ._intake import Intake
 from ._lanes import Line
 from ._operation_window import OperationWindow, S
 from ._operations import COMPLETED, Operation, Outcome, current, drop_tracebacks
-from ._options import EphemeralOptions
+from ._options import EphemeralOptions, options_or_default
 from ._reactions import RUN, Verdict
 from ._sources import Feed
 from ._statistics import CoordinatorStatistics
@@ -53,7 +53,7 @@ class CoordinatorBase(OperationWindow[S], Generic[T, S]):
     def __init__(self, body: Body[T], options: EphemeralOptions | None = None) -> None:
         if not callable(body):
             raise TypeError(f"body must be a function of one item, not {body!r}")
-        self._options = options = options or EphemeralOptions()
+        self._options = options = options_or_default(options)
         kind = self._kind or type(self).__name__
         self._name = f"{kind}{f' {options.coordinator_id!r}' if options.coordinator_id else ''}"
         self._body_takes_operation = takes_operation(body)
@@ -106,7 +106,8 @@ class CoordinatorBase(OperationWindow[S], Generic[T, S]):
 
     def __repr__(self) -> str:
         state = "drained" if self.is_drained else "completed" if self.is_completed else "open"
-        return f"<{self._name} {state}{' paused' if self._is_paused else ''}: {self._counts()}>"
+        held = f"{' paused' if self._is_paused else ''}{' deferred' if self.is_deferred else ''}"
+        return f"<{self._name} {state}{held}: {self._counts()}>"
 
     def _counts(self) -> str:
         return (
@@ -534,6 +535,11 @@ class CoordinatorBase(OperationWindow[S], Generic[T, S]):
         return self._is_paused
 
     @property
+    def is_deferred(self) -> bool:
+        """Whether a signal holds items back now: those that wait, and those that come."""
+        return self._steering.is_holding and not self.is_drained
+
+    @property
     def is_completed(self) -> bool:
         """Whether it takes no more items."""
         return self._intake.is_closed
@@ -579,5 +585,6 @@ class CoordinatorBase(OperationWindow[S], Generic[T, S]):
             callback_errors=self._emitter.errors + handlers.failed,
             dropped_signals=handlers.dropped,
             is_paused=self._is_paused,
+            is_deferred=self.is_deferred,
             is_completed=self.is_completed,
         )

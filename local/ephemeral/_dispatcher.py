@@ -12,7 +12,7 @@ from contextlib import AbstractAsyncContextManager
 from contextvars import ContextVar, copy_context
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import Any, Final, Self, cast
 
 import anyio
 import anyio.lowlevel
@@ -23,10 +23,8 @@ from ._listeners import Listeners, Subscription
 from ._loops import Loop
 from ._patterns import Pattern, compile_pattern
 from ._signals import SignalEvent
+from ._sink import SignalSink
 from ._workers import Worker, Workers
-
-if TYPE_CHECKING:
-    from ._sink import SignalSink
 
 AsyncHandler = Callable[[SignalEvent], Coroutine[Any, Any, object]]
 """Awaited with an event; what it returns is ignored."""
@@ -153,7 +151,10 @@ class SignalDispatcher:
 
         Raises:
             RuntimeError: The block has been left, or `cancel` was called.
+            TypeError: *sink* is no `SignalSink`.
         """
+        if not isinstance(cast("object", sink), SignalSink):
+            raise TypeError(f"sink must be a SignalSink, not {sink!r}; patterns and handlers: register()")
         attachment = _Attachment(sink.subscribe(self.dispatch), self._attached)
         # Asked last: whoever detaches either closes this one too or is seen here.
         if self._is_detached:

@@ -70,8 +70,9 @@ class UnknownOperationError(EphemeralError):
 
     def __str__(self) -> str:
         return (
-            f"operation {self.operation_id} is not known here, or is forgotten; wait for it before it leaves the"
-            " window, pin() it, or give max_tracked_operations and max_operation_lifetime more room"
+            f"operation {self.operation_id} is not known here: it was cancelled or skipped before it began,"
+            " is forgotten, or is another coordinator's; wait for it before it leaves the window, pin() it, or give"
+            " max_tracked_operations and max_operation_lifetime more room"
         )
 
 

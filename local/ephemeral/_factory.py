@@ -16,7 +16,7 @@ import anyio
 from ._coordinator import Body, CoordinatorBase
 from ._errors import UnknownCoordinatorError
 from ._keyed import EphemeralKeyedWorkCoordinator
-from ._options import EphemeralOptions
+from ._options import EphemeralOptions, options_or_default
 from ._results import EphemeralResultCoordinator
 from ._work import EphemeralWorkCoordinator
 from ._workers import Worker, Workers
@@ -109,7 +109,7 @@ class CoordinatorFactory:
         for parameter, function in functions.items():
             if not callable(function):
                 raise TypeError(f"{parameter} must be a function of one item, not {function!r}")
-        options = options or EphemeralOptions()
+        options = options_or_default(options)
         return options if options.coordinator_id is not None else replace(options, coordinator_id=name)
 
     def create_coordinator(self, name: str) -> Any:

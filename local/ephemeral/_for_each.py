@@ -13,7 +13,7 @@ from ._coordinator import Body, CoordinatorBase
 from ._error_copies import with_note
 from ._keyed import EphemeralKeyedWorkCoordinator
 from ._operations import EphemeralOperationSnapshot, Operation, Outcome
-from ._options import EphemeralOptions
+from ._options import EphemeralOptions, options_or_default
 from ._work import EphemeralWorkCoordinator
 
 T = TypeVar("T")
@@ -71,7 +71,7 @@ async def ephemeral_for_each(
         TypeError: *body* or *key* cannot be called, *items* cannot be iterated, or *on_progress* is ``async def``.
     """
     require_plain("on_progress", on_progress)
-    options = options or EphemeralOptions()
+    options = options_or_default(options)
     began_at = anyio.current_time()
     source = items if isinstance(items, AsyncIterable) else _each_of(iter(items))
     run = _KeyedRun(key, body, options) if key is not None else _Run[T](body, options)

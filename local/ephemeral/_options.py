@@ -132,3 +132,16 @@ class EphemeralOptions:
                 require_plain(name, getattr(self, name))
             except TypeError as error:
                 raise ValueError(str(error)) from None
+
+
+def options_or_default(options: object) -> EphemeralOptions:
+    """Return *options*, or the defaults for None.
+
+    Raises:
+        TypeError: They are something else, say a dictionary or a bare number.
+    """
+    if options is None:
+        return EphemeralOptions()
+    if not isinstance(options, EphemeralOptions):
+        raise TypeError(f"options must be EphemeralOptions(...) or None, not {options!r}")
+    return options

@@ -72,7 +72,9 @@ def _copy(value: object, size: _Size, depth: int) -> Any:
         return bytes(value)
     if isinstance(value, list | tuple | dict):
         return _container(value, size, depth)  # pyright: ignore[reportUnknownArgumentType]  what it holds is checked there
-    raise TypeError(f"the payload of {size.signal!r} holds a {type(value).__name__}; a bus carries {_TYPES}")
+    raise TypeError(
+        f"the payload of {size.signal!r} holds a value of type {type(value).__name__}; a bus carries {_TYPES}"
+    )
 
 
 def _container(value: list[Any] | tuple[Any, ...] | dict[Any, Any], size: _Size, depth: int) -> Any:

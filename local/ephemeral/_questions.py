@@ -77,6 +77,8 @@ class SignalQuestions(ABC):
         """
         if callable(which):
             return any(map(which, reversed(self._events())))
+        if not isinstance(which, str):  # pyright: ignore[reportUnnecessaryIsInstance]  a list of names is a common mistake
+            raise TypeError(f"which must be a name or a function of an event, not {which!r}; for patterns: sense()")
         return self._count("exact", which) > 0
 
     def get_op_signals(self, operation_id: int, pattern: Pattern | None = None) -> list[SignalEvent]:

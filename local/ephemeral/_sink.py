@@ -10,7 +10,7 @@ from collections.abc import Callable, Container, Generator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import Any, Final, Self, overload
+from typing import Any, Final, Self, cast, overload
 
 from ._checks import seconds, whole_number
 from ._clears import SignalClears
@@ -80,6 +80,7 @@ class SignalSink(SignalQuestions, SignalClears, DrainRequests, SharedQuestions):
 
     Raises:
         ValueError: *max_capacity* or *max_age* is out of range.
+        TypeError: *backend* is no `SignalBackend`.
     """
 
     __slots__ = (
@@ -123,6 +124,12 @@ class SignalSink(SignalQuestions, SignalClears, DrainRequests, SharedQuestions):
         self._plain_names: Container[str | SignalEvent] = known_names
         self._renew_origin()
         if backend is not None:
+            if not isinstance(cast("object", backend), SignalBackend):
+                # Its type alone: a URL may hold a password.
+                raise TypeError(
+                    f"backend must be a SignalBackend, not {type(backend).__name__};"
+                    " for a URL: ephemeral_redis.RedisSignalBackend.from_url()"
+                )
             self._join(backend)
         _sinks.add(self)
 

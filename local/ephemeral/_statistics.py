@@ -25,6 +25,7 @@ class CoordinatorStatistics:
         callback_errors: How often a callback of the options raised.
         dropped_signals: Signals that ``on_signal_async`` was not told of, because too many waited.
         is_paused: Whether starting is held up by hand.
+        is_deferred: Whether starting is held up by a signal (``defer_on_signals``).
         is_completed: Whether it takes no more items.
     """
 
@@ -40,4 +41,5 @@ class CoordinatorStatistics:
     callback_errors: int
     dropped_signals: int
     is_paused: bool
+    is_deferred: bool
     is_completed: bool

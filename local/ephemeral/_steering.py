@@ -7,7 +7,7 @@ import math
 import weakref
 from collections import deque
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import anyio
 
@@ -21,6 +21,9 @@ from ._turn import Turn
 from ._workers import Workers
 
 A = TypeVar("A")
+
+# As many events at most are kept alive by a coordinator, and asked about at each clear: a tenth of the usual window.
+MAX_REMEMBERED: Final = 100
 
 
 def rules_of(options: EphemeralOptions) -> ReactionRules:
@@ -69,6 +72,8 @@ class Steering:
         self._reactions = Reactions(rules)
         # What was heard and not taken in yet; only while somebody is at it.
         self._arrived: deque[SignalEvent] = deque()
+        # The last that were, for when the newest is taken back and the window has let go of the one before.
+        self._heard: deque[SignalEvent] = deque(maxlen=MAX_REMEMBERED)
         self._turn = Turn()
         self._removals = 0
         self._loop: Loop | None = None
@@ -89,6 +94,11 @@ class Steering:
     def steers(self) -> bool:
         """Whether items are to run by `verdict` alone."""
         return self._rules.steer
+
+    @property
+    def is_holding(self) -> bool:
+        """Whether the next item would be held back, as far as signals have been taken in; changes nothing."""
+        return self._reactions.verdict(self._sink.now(), self._sink.max_age) is Verdict.HOLD
 
     def start(self, workers: Workers) -> None:
         """Act from now on, on the loop of *workers*, until `end`."""
@@ -140,6 +150,7 @@ class Steering:
         now = self._sink.now()
         while self._arrived:
             event = self._arrived[0]
+            self._heard.append(event)
             self._reactions = self._reactions.heard(event, now)
             if event.timestamp >= self._made_at and self._rules.ask_to_drain(event):
                 self._is_drain_asked = True
@@ -149,17 +160,25 @@ class Steering:
             self._arrived.popleft()
 
     def _forget(self, which: Predicate | None) -> None:
-        """Follow a removal from the window, by whoever; *which* is asked of the matches that had left it, too."""
+        """Follow a removal from the window, by whoever; *which* is asked of what had left it and is remembered, too."""
         with self._turn:
             self._take_in()
             self._removals += 1
-            kept = self._reactions.matches
-        gone = kept if which is None else [match for match in kept if _is_meant(which, match.event)]
-        if gone:
-            with self._turn:
-                self._reactions = self._reactions.without(gone)
+            newest = [match.event for match in self._reactions.matches]
+            known = {id(event): event for event in (*self._heard, *newest)}
+        # Outside of the turn: it may raise and clear.
+        gone = {number for number, event in known.items() if which is None or _is_meant(which, event)}
+        if gone and self._drop(gone):
             self._hear_again()
         self._call_react()
+
+    def _drop(self, gone: set[int]) -> bool:
+        """Forget the events with these ids; returns whether one of them was the newest of its pattern."""
+        with self._turn:
+            self._heard = deque((event for event in self._heard if id(event) not in gone), MAX_REMEMBERED)
+            newest = [match for match in self._reactions.matches if id(match.event) in gone]
+            self._reactions = self._reactions.without(newest)
+        return bool(newest)
 
     def _hear_again(self) -> None:
         while True:
@@ -168,8 +187,11 @@ class Steering:
             with self._turn:
                 if removals != self._removals:
                     continue  # some of them may have been taken back meanwhile
+                live = {_identity(event) for event in events}
+                pushed_out = [event for event in self._heard if _identity(event) not in live]
+                self._heard = deque((*pushed_out, *events), MAX_REMEMBERED)
                 now = self._sink.now()
-                for event in events:
+                for event in self._heard:
                     self._reactions = self._reactions.heard_again(event, now)
                 return
 
@@ -224,6 +246,10 @@ def _is_meant(which: Predicate, event: SignalEvent) -> bool:
         return bool(which(event))
     except Exception:  # noqa: BLE001  it is the user's, and need not expect signals that had left the window
         return False
+
+
+def _identity(event: SignalEvent) -> tuple[object, ...]:
+    return event[:4]  # each reading of the window makes other objects; and a payload need not compare
 
 
 def _weakly(method: Callable[[A], Any]) -> Callable[[A], None]:

@@ -106,7 +106,7 @@ async def test_a_shared_count_dates_a_signal_by_its_own_stamp(bus):
 
 async def test_what_cannot_travel_is_refused_where_it_is_raised_and_leaves_no_trace(bus):
     async with bus.sinks(1) as (sink,):
-        with pytest.raises(TypeError, match="payload of 'x' holds a object"):
+        with pytest.raises(TypeError, match="payload of 'x' holds a value of type object"):
             sink.raise_signal("x", payload=object())
         with pytest.raises(ValueError, match="key of 'x'"):
             sink.raise_signal("x", "\ud800")
