@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import json
+import pydoc
 import subprocess
 import sys
 from importlib.resources import files
@@ -84,6 +85,13 @@ def test_each_public_name_is_re_exported_once_under_its_own_name_in_order() -> N
     assert all(name == as_name for _, name, as_name in lines)
     assert lines == sorted(lines, key=lambda line: str(line[0])), "sort the re-exports by module"
     assert sorted(name for _, name, _ in lines) == public_names()
+
+
+def test_all_public_names_are_listed_for_help_and_star_imports() -> None:
+    assert sorted(ephemeral.__all__) == public_names()
+    listed = pydoc.render_doc(ephemeral, renderer=pydoc.plaintext)
+    assert "class SignalSink(" in listed
+    assert "ephemeral_for_each(" in listed
 
 
 @pytest.mark.parametrize("name", public_names())
