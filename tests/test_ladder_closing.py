@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import math
 from typing import Any
 
 import anyio
 import pytest
+import trio
 
-from ephemeral import CoordinatorCompletedError, PriorityProcessorAtom, SignalSink
+from ephemeral import (
+    CoordinatorCompletedError,
+    HealthOptions,
+    NoHealthyProcessorError,
+    PriorityProcessorAtom,
+    SignalSink,
+)
 from ephemeral.testing import wait_all_blocked
 
 from .ladder_kit import Service, ladder, statuses
@@ -340,7 +348,7 @@ async def test_an_atom_that_comes_too_late_is_refused() -> None:
                 pass
 
 
-async def test_a_processor_that_survives_its_cancellation_is_counted_by_how_it_ends() -> None:
+async def test_a_processor_that_survives_its_cancellation_has_done_nothing_by_returning() -> None:
     async def stubborn(item: str) -> str:
         with contextlib.suppress(anyio.get_cancelled_exc_class()):
             await anyio.sleep(math.inf)
@@ -350,19 +358,180 @@ async def test_a_processor_that_survives_its_cancellation_is_counted_by_how_it_e
 
     async with ladder(stubborn, Service(), max_concurrency=2, drain_timeout=1.0, reroute_failed=True) as group:
         await group.enqueue("fails", "ends")
-    assert group.statuses == {"completed": 1, "failed": 1}
-    assert group.first.undelivered == ()
+    assert group.statuses == {"undelivered": 1, "failed": 1}
+    assert group.first.undelivered == ("ends",)
+    assert group.ears.starting("processing.complete") == []
 
 
-async def test_a_probe_that_the_end_cuts_short_is_no_failed_one() -> None:
-    service, asked = Service(is_down=True), anyio.Event()
-
-    async def probe() -> None:
-        asked.set()
-        await anyio.sleep(math.inf)
-
-    async with ladder(service, Service(), failure_threshold=1, probe=probe) as group:
+async def test_what_is_done_in_the_instant_of_the_cut_is_done() -> None:
+    service = Service(takes=1.0)
+    async with ladder(service, drain_timeout=1.0) as group:
         await group.enqueue("w")
-        await asked.wait()
-    assert group.ears.starting("probe.") == ["probe.testing:pri1"]
-    assert group.first.get_health().state == "down"
+    assert group.statuses == ({"completed": 1} if service.done else {"undelivered": 1})
+    assert len(service.done) + len(group.first.undelivered) == 1
+
+
+@pytest.mark.parametrize("anyio_backend", ["trio"], indirect=True)
+async def test_what_a_nursery_makes_of_a_cancellation_is_one_too() -> None:
+    async def with_nursery(item: str) -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(trio.sleep_forever)
+            nursery.start_soon(trio.sleep_forever)
+
+    async with ladder(with_nursery, failure_threshold=1, max_concurrency=2, drain_timeout=1.0) as group:
+        with anyio.move_on_after(1.0):
+            await group.first.call("call")
+        assert group.first.is_healthy
+        await group.enqueue("w")
+    assert group.statuses == {"cancelled": 1, "undelivered": 1}
+
+
+async def test_a_canary_refused_in_the_instant_of_the_cut_is_undelivered(monkeypatch: pytest.MonkeyPatch) -> None:
+    service, answer = Service(is_down=True), anyio.Event()
+
+    async def somebody_else_has_it(processor: str, now: float) -> None:
+        await answer.wait()
+
+    async with ladder(service, failure_threshold=1, max_concurrency=2, probe_interval=1.0, drain_timeout=1.0) as group:
+        await group.enqueue("trips it")
+        inside = group.first._ladder
+        cut_off = inside._cut_off
+        monkeypatch.setattr(inside.health, "acquire", somebody_else_has_it)
+        monkeypatch.setattr(inside, "_cut_off", lambda: (answer.set(), cut_off()))
+        await group.settle(1.0)
+        await group.enqueue("asks")
+    assert group.statuses == {"failed": 1, "undelivered": 1}
+    assert group.first.undelivered == ("asks",)
+
+
+async def test_a_call_refused_as_a_canary_after_the_cut_is_told_of_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    service, answer, errors = Service(is_down=True), anyio.Event(), list[BaseException]()
+
+    async def somebody_else_has_it(processor: str, now: float) -> None:
+        await answer.wait()
+
+    async def call(group: Any) -> None:
+        try:
+            await group.first.call("asks")
+        except CoordinatorCompletedError as error:
+            errors.append(error)
+
+    async with anyio.create_task_group() as tasks:
+        async with ladder(service, Service(), failure_threshold=1, probe_interval=1.0, drain_timeout=1.0) as group:
+            await group.enqueue("trips it")
+            monkeypatch.setattr(group.first._ladder.health, "acquire", somebody_else_has_it)
+            await group.settle(1.0)
+            tasks.start_soon(call, group)
+            await group.settle()
+        answer.set()
+    assert len(errors) == 1
+    assert group.statuses == {"failed": 2}
+
+
+async def test_a_drain_ends_when_the_last_call_that_waits_is_refused() -> None:
+    service, ended = Service(takes=1.0), list[str]()
+    async with ladder(service, drain_timeout=None) as group:
+
+        async def first() -> None:
+            await group.first.call("runs")
+            group.first.isolate()
+
+        async def second() -> None:
+            with pytest.raises(NoHealthyProcessorError):
+                await group.first.call("waits")
+            ended.append("refused")
+
+        async def drain() -> None:
+            assert await group.first.drain(10.0)
+            ended.append("drained")
+
+        async with anyio.create_task_group() as tasks:
+            for task in (first, second, drain):
+                tasks.start_soon(task)
+                await wait_all_blocked()
+        assert sorted(ended) == ["drained", "refused"]
+        assert anyio.current_time() == 1.0
+
+
+async def test_a_drain_sees_an_instant_of_idleness_in_a_steady_trickle() -> None:
+    async with ladder(Service(takes=1.0)) as group, anyio.create_task_group() as tasks:
+
+        async def trickle() -> None:
+            while True:
+                await group.first.call("w")
+
+        tasks.start_soon(trickle)
+        await group.settle()
+        assert await group.first.drain(100.0)
+        assert anyio.current_time() == 1.0
+        tasks.cancel_scope.cancel()
+
+
+async def test_a_processor_that_would_wait_for_its_own_end_is_told_so() -> None:
+    async def waits_for_itself(item: str) -> None:
+        await atoms[0].drain()
+
+    errors, atoms = list[BaseException](), list[Any]()
+    async with ladder(waits_for_itself, every={"on_failed": lambda item, error: errors.append(error)}) as group:
+        atoms.append(group.first)
+        await group.enqueue("w")
+    assert [type(error) for error in errors] == [RuntimeError]
+    assert "would wait for itself" in str(errors[0])
+
+
+async def test_who_reads_the_log_of_the_cut_finds_counters_that_balance(caplog: pytest.LogCaptureFixture) -> None:
+    seen = list[int]()
+
+    def look(record: logging.LogRecord) -> bool:
+        if "were not done" in record.getMessage():
+            seen.append(group.first.total_enqueued)
+        return True
+
+    logger = logging.getLogger("ephemeral")
+    logger.addFilter(look)
+    try:
+        async with ladder(Service(takes=10.0), drain_timeout=1.0) as group:
+            await group.enqueue(*range(5))
+    finally:
+        logger.removeFilter(look)
+    assert seen == [5]
+
+
+@pytest.mark.parametrize("order", [KeyboardInterrupt, SystemExit])
+@pytest.mark.parametrize("scope", ["processing.complete", "processing.failed", "processing.slow", "failover.requested"])
+async def test_a_listener_that_ends_the_program_leaves_no_item_half_ended(
+    scope: str, order: type[BaseException]
+) -> None:
+    def ends(event: Any) -> None:
+        raise order
+
+    async def block() -> None:
+        async with ladder(service, failure_threshold=1, health=health, drain_timeout=None) as group:
+            opened.append(group)
+            group.sink.subscribe(ends, f"{scope}:*")
+            await group.enqueue("w")
+            await anyio.sleep(math.inf)
+
+    opened, service, health = list[Any](), Service(takes=2.0), HealthOptions(slow_after=1.0)
+    service.errors = {} if scope == "processing.complete" else {"w": LookupError()}
+    with pytest.raises(order):
+        await block()
+    assert sum(opened[0].statuses.values()) == 1
+    assert (opened[0].first.pending_count, opened[0].first.active_count) == (0, 0)
+
+
+async def test_a_listener_that_ends_the_program_at_a_call_ends_the_block() -> None:
+    def ends(event: Any) -> None:
+        raise SystemExit
+
+    async def block() -> None:
+        async with ladder(Service(), drain_timeout=None) as group:
+            opened.append(group)
+            group.sink.subscribe(ends, "processing.complete:*")
+            assert await group.first.call("w") == "service:w"
+            await anyio.sleep(math.inf)
+
+    opened = list[Any]()
+    with pytest.raises(SystemExit):
+        await block()
+    assert opened[0].statuses == {"completed": 1}

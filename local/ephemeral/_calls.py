@@ -77,7 +77,7 @@ class LadderCalls(LadderRuns):
             return _AGAIN
         if value is False:
             failure = ProcessingFailedError(item.rung.name, item.name)
-            if not self._after_failure(item, failure):
+            if not self._after_failure(item, failure, is_own=True):
                 raise failure
             return _AGAIN
         self._after_success(item)
@@ -85,7 +85,7 @@ class LadderCalls(LadderRuns):
 
     def _refused_probe(self, item: Item) -> None:
         """Somebody else probes: the call takes a slot of the route, if there is one."""
-        if item.must_run and self.route.current is None:
+        if self._is_over or (item.must_run and self.route.current is None):
             item.turn = anyio.Event()
             self._after_refusal(item)
             return

@@ -36,6 +36,9 @@ class Ladder(LadderCalls):
     Everything belongs to the thread of the loop that runs the blocks, but for the intake's call from other threads.
     """
 
+    predecessor: Ladder | None = None
+    """The last ladder of the group, which shares its health and may not have ended yet; let go once this one tells."""
+
     def claim(self, atom: object, priority: int, **named: Unpack[NamedOptions]) -> None:
         """Reserve a place for *atom*, as long as that lives, and take over what it says of the group.
 
@@ -64,7 +67,7 @@ class Ladder(LadderCalls):
             raise CoordinatorCompletedError(self.name)
         async with contextlib.AsyncExitStack() as stack:
             if not self.workers.is_open:
-                stack.callback(self.intake.end)
+                stack.callback(self._end)
                 await stack.enter_async_context(self.workers)
                 self.workers.spawn(self._watch, "ephemeral watch")
             elif self.workers.loop != current_loop():
@@ -80,6 +83,9 @@ class Ladder(LadderCalls):
                 raise
 
     def _join(self, rung: Rung) -> None:
+        if self.predecessor is not None:
+            self.predecessor.route.hush()
+            self.predecessor = None
         self.route.join(rung, self.workers.now())
         # Each slot may be taken, with a probe beside them on each rung.
         self.workers.limit = sum(other.slots + 1 for other in self.route.rungs)
@@ -96,6 +102,11 @@ class Ladder(LadderCalls):
         self._watch_wanted.set()
         self.workers.wake()
 
+    def _end(self) -> None:
+        """The workers have ended."""
+        self.intake.end()
+        self.route.end(self.workers.now())
+
     async def _close(self) -> None:
         self.intake.close()
         if not await self.drain(self.options.drain_timeout):
@@ -108,10 +119,6 @@ class Ladder(LadderCalls):
         self._is_over = True
         running = [item for item in self._running.values() if item.worker is not None]
         waiting = self._waiting.pop_all()
-        _log.warning(
-            "%s: %d items were not done within drain_timeout=%s s; see its undelivered",
-            self.name, len(running) + len(waiting), self.options.drain_timeout,
-        )  # fmt: skip
         for item in running:
             item.is_cut_off = True
             if item.worker is not None:
@@ -120,6 +127,10 @@ class Ladder(LadderCalls):
             item.rung = self.route.current or self.route.rungs[0]
         self._left_over(*waiting)
         self._note_idle()
+        _log.warning(
+            "%s: %d items were not done within drain_timeout=%s s; see its undelivered",
+            self.name, len(running) + len(waiting), self.options.drain_timeout,
+        )  # fmt: skip
 
     def _cancel(self) -> None:
         """A block is left by an exception: nothing more runs."""
@@ -137,13 +148,20 @@ class Ladder(LadderCalls):
         self._note_idle()
 
     async def drain(self, timeout: float | None) -> bool:
-        """Wait until nothing waits and nothing runs; return whether that came within *timeout* seconds."""
+        """Wait for an instant in which nothing waits and nothing runs; return whether it came within *timeout* seconds.
+
+        Raises:
+            RuntimeError: A processor of the group, which runs, would wait for its own end.
+        """
+        if anyio.get_current_task().id in self._serving:
+            raise RuntimeError(f"drain() of {self.name} in a processor of that group would wait for itself")
+        before = self._times_idle
         with anyio.move_on_after(timeout):
-            while not self.is_idle:
+            while not self.is_idle and self._times_idle == before:
                 if self._idle.is_set():  # one event for all who drain at the same time
                     self._idle = anyio.Event()
                 await self._idle.wait()
-        return self.is_idle
+        return self.is_idle or self._times_idle != before
 
     # Work comes in
 
@@ -156,6 +174,14 @@ class Ladder(LadderCalls):
     # Work is given to slots
 
     async def _serve(self, worker: Worker) -> None:
+        task_id = anyio.get_current_task().id
+        self._serving.add(task_id)
+        try:
+            await self._run_jobs(worker)
+        finally:
+            self._serving.discard(task_id)
+
+    async def _run_jobs(self, worker: Worker) -> None:
         """Run one item or probe after the other."""
         workers, runner = self.workers, BodyRunner(self._call_processor)
         while not worker.interrupted:
@@ -172,7 +198,7 @@ class Ladder(LadderCalls):
                 await runner.rest(job.context, waiting_for)
             error, value, runner.error, runner.value = runner.error, runner.value, None, None
             if error is None:
-                self._returned(job, value)
+                self._returned(job, value, is_cut=worker.interrupted and runner.was_cut)
             else:
                 self._raised(job, error)
                 await workers.after_failure(error)
@@ -250,7 +276,10 @@ _ladders: weakref.WeakKeyDictionary[SignalSink, weakref.WeakValueDictionary[str,
 def ladder_of(sink: SignalSink, group: str) -> Ladder:
     """Return the ladder of *group* on *sink*; a new one if there is none, or if the last one has closed."""
     groups = _ladders.setdefault(sink, weakref.WeakValueDictionary())
-    ladder = groups.get(group)
-    if ladder is None or ladder.intake.is_closed:
-        groups[group] = ladder = Ladder(group, sink, health_store_of(sink))
+    last = groups.get(group)
+    if last is not None and not last.intake.is_closed:
+        return last
+    ladder = groups[group] = Ladder(group, sink, health_store_of(sink))
+    if sink.backend is not None:
+        ladder.predecessor = last
     return ladder

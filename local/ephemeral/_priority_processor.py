@@ -171,6 +171,7 @@ class PriorityProcessorAtom(Generic[T, R]):
             ),
             is_failure=is_failure,
             slow_after=optional_seconds("slow_after", health.slow_after),
+            is_plain=not is_async_function(process),
         )  # fmt: skip
         self._ladder = ladder_of(signals, group)
         self._ladder.claim(
@@ -316,8 +317,8 @@ class PriorityProcessorAtom(Generic[T, R]):
         return self._health_of(self._entered())
 
     def _health_of(self, rung: Rung) -> ProcessorHealth:
-        health, now = self._ladder.health, self._ladder.workers.now()
-        record = health.record(rung.name)
+        now = self._ladder.workers.now()
+        record, failures = self._ladder.route.health_of(rung, now)
         to_wall = self._sink.now() - now
 
         def at(loop_time: float) -> datetime:
@@ -328,7 +329,7 @@ class PriorityProcessorAtom(Generic[T, R]):
             priority=rung.priority,
             state=record.state_at(now),
             since=at(record.since),
-            failures=health.failures(rung.name, now),
+            failures=failures,
             last_probe=None if record.last_probe_at is None else at(record.last_probe_at),
             epoch=record.epoch,
             by=record.by,

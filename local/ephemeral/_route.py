@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from ._health import Change
+from ._health import Change, HealthRecord
 from ._health_store import HealthStore
 from ._rungs import Rung, first_up, stand_in
 from ._sink import SignalSink
@@ -25,9 +25,17 @@ class Route:
         sink: Where the edges are told.
         health: Keeps the health of the rungs.
         on_change: Called with a rung whose health changed, to move work; ``current`` is right by then.
+        on_order: Called with the ``KeyboardInterrupt`` or ``SystemExit`` that a listener raised.
     """
 
-    def __init__(self, group: str, sink: SignalSink, health: HealthStore, on_change: Callable[[Rung], object]) -> None:
+    def __init__(
+        self,
+        group: str,
+        sink: SignalSink,
+        health: HealthStore,
+        on_change: Callable[[Rung], object],
+        on_order: Callable[[BaseException], object],
+    ) -> None:
         self.rungs: list[Rung] = []
         self.current: Rung | None = None
         """The highest healthy rung: where the head of the line goes."""
@@ -36,6 +44,8 @@ class Route:
         self._sink = sink
         self._health = health
         self._on_change = on_change
+        self._on_order = on_order
+        self._is_quiet = False
         health.on_change = self._follow
 
     def join(self, rung: Rung, now: float) -> None:
@@ -45,6 +55,20 @@ class Route:
         self.rungs.append(rung)
         self.rungs.sort(key=lambda other: other.priority)
         self._choose()
+
+    def health_of(self, rung: Rung, now: float) -> tuple[HealthRecord, int]:
+        """Return its record and the failures that count against it; once the group has ended, as they were then."""
+        return rung.last_health or (self._health.record(rung.name), self._health.failures(rung.name, now))
+
+    def end(self, now: float) -> None:
+        """Follow the health of the rungs no longer."""
+        for rung in self.rungs:
+            rung.last_health = self.health_of(rung, now)
+            self._health.forget(rung.name)
+
+    def hush(self) -> None:
+        """Tell no edge from now on: a later ladder of the group follows the same health, and tells them."""
+        self._is_quiet = True
 
     def canary_rung(self, now: float) -> Rung | None:
         """Return the rung that the next item should try: a probe by an item is due, and a slot free for it."""
@@ -72,13 +96,15 @@ class Route:
         rung = next((rung for rung in self.rungs if rung.name == change.after.processor), None)
         if rung is None:
             return
+        was_up = rung.is_up
         rung.follow(change.after)
         self._choose()
         # Work first: a listener must find it where it now belongs.
         self._on_change(rung)
-        self._log_edge(change, rung)
-        if change.is_own:
-            self._tell(change, rung)
+        if rung.is_up != was_up:  # a decision by hand comes twice: shown ahead, and once the fleet has it
+            self._log_edge(change, rung)
+        if change.is_own and not self._is_quiet:
+            self._tell_edge(change, rung)
 
     def _choose(self) -> None:
         self.current = first_up(self.rungs)
@@ -91,22 +117,27 @@ class Route:
         elif change.came_up:
             _log.warning("%s is up again", rung.name)
 
-    def _tell(self, change: Change, rung: Rung) -> None:
-        raise_signal = self._sink.raise_signal
+    def _tell(self, signal: str, *, payload: object = None, key: str | None = None) -> None:
+        try:
+            self._sink.raise_signal(signal, payload=payload, key=key)
+        except (KeyboardInterrupt, SystemExit) as order:  # a listener's, which must not cut short what caused the edge
+            self._on_order(order)
+
+    def _tell_edge(self, change: Change, rung: Rung) -> None:
         if change.cause == "probe_started":
-            raise_signal(f"probe.testing:{rung.name}")
+            self._tell(f"probe.testing:{rung.name}")
         elif change.cause == "probe_passed":
-            raise_signal(f"probe.success:{rung.name}")
+            self._tell(f"probe.success:{rung.name}")
         elif change.cause == "probe_failed":
-            raise_signal(f"probe.failed:{rung.name}")
+            self._tell(f"probe.failed:{rung.name}")
         if change.went_down:
             route = None if self.current is None else self.current.name
             edge = f"failover.requested:{rung.name}→{stand_in(self.rungs, rung)}"
-            raise_signal(edge, payload={"route": route, "local": change.after.is_local})
-            if route is None:
-                raise_signal("failover.exhausted", key=self._group)
+            self._tell(edge, payload={"route": route, "local": change.after.is_local})
+            if route is None and self.current is None:  # who heard of the edge may have brought one back
+                self._tell("failover.exhausted", key=self._group)
         elif change.came_up:
-            raise_signal(f"failover.restored:{rung.name}")
+            self._tell(f"failover.restored:{rung.name}")
 
 
 def _reason(change: Change) -> str:

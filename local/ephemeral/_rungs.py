@@ -20,7 +20,7 @@ from ._workers import Worker
 class Rung:
     """One processor of a group: a set of slots, and what to run in them.
 
-    The last five fields follow what the health store says, so that routing asks nobody.
+    ``is_up``, ``epoch`` and ``probe_due_at`` follow what the health store says, so that routing asks nobody.
 
     Attributes:
         priority: Its place; 1 is tried first.
@@ -31,6 +31,7 @@ class Rung:
         probe: Asks whether it is well again; None: an item is tried instead.
         is_failure: Whether an error is the processor's; None: each is.
         slow_after: Seconds after which a running call counts against it; None: never.
+        is_plain: Whether ``run`` runs a plain function in a thread, which nothing can interrupt.
         active: Slots taken.
         handed: Items that failed on another rung and are to run here.
         is_up: Whether work may go here.
@@ -38,6 +39,7 @@ class Rung:
         probe_due_at: Loop time of the next probe; infinite: none as things are.
         asker: What this process wants to probe it with, until the lease is its own or refused.
         ask_again_at: Loop time before which it does not ask again: somebody else had the lease.
+        last_health: Its record and failures when the group ended; None before.
     """
 
     priority: int
@@ -48,6 +50,7 @@ class Rung:
     probe: Callable[[], Coroutine[Any, Any, Any]] | None
     is_failure: Callable[[BaseException], bool] | None
     slow_after: float | None
+    is_plain: bool = False
     active: int = 0
     handed: deque[Item] = field(default_factory=deque["Item"])
     is_up: bool = True
@@ -55,6 +58,7 @@ class Rung:
     probe_due_at: float = 0.0
     asker: Item | Probe | None = None
     ask_again_at: float = 0.0
+    last_health: tuple[HealthRecord, int] | None = None
 
     @property
     def has_slot(self) -> bool:

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import anyio
 
-from ._bodies import RanOutOfTimeError, StillRunningError, call_guarded, order_to_end
+from ._bodies import RanOutOfTimeError, StillRunningError, call_guarded, is_cancellation, order_to_end
 from ._errors import CoordinatorCompletedError, ProcessingFailedError
 from ._group import GroupOptions
 from ._health_store import HealthStore
@@ -55,15 +55,17 @@ class LadderRuns(ABC):
         self.total_abandoned: int = 0
         self.callback_errors: int = 0
         self.health = health
-        self.route = Route(group, sink, health, self._moved)
+        self.workers = Workers(self._serve, limit=1)
+        self.route = Route(group, sink, health, self._moved, self._end_with)
         self._waiting = WaitingItems(self.route.rungs)
         self.intake: Intake[tuple[Any, str]] = Intake(self.name, self.options.max_pending, self._waiting, self._admit)
-        self.workers = Workers(self._serve, limit=1)
         self._sink = sink
         self._running: dict[int, Item] = {}
+        self._serving: set[int] = set()  # the tasks of the workers
         self._is_over = False
         self._has_warned = False
         self._idle = anyio.Event()
+        self._times_idle = 0
         self._watch_wanted = anyio.Event()
         self._watch_until = 0.0
 
@@ -124,7 +126,7 @@ class LadderRuns(ABC):
     def _vacate(self, item: Item, error: BaseException | None = None) -> None:
         """The run of *item* is over: what it was goes, what the item is stays."""
         del self._running[item.id]
-        if isinstance(error, StillRunningError) and self.workers.is_open:
+        if isinstance(error, StillRunningError) and error.limited is item.rung.run and self.workers.is_open:
             hold = functools.partial(self._hold_slot, item.rung, item.epoch, error)
             self.workers.spawn(hold, "ephemeral slot")
         else:
@@ -168,15 +170,20 @@ class LadderRuns(ABC):
     async def _run_leased(self, job: Item | Probe) -> Any:
         """Run a canary or a probe, if this process is the one that may."""
         rung = job.rung
+        is_cancelled = False
         try:
             job.lease = await self.health.acquire(rung.name, self.workers.now())
+        except self.workers.cancelled_class:
+            is_cancelled = True
+            raise
         finally:
             # A probe of the rung's own is not joined by another one here, however long it takes.
             if isinstance(job, Item) or job.lease is None:
                 rung.asker = None
+            if job.lease is None and not is_cancelled:
+                rung.ask_again_at = self.workers.now() + _ASK_AGAIN
+                self._watch_wanted.set()
         if job.lease is None:
-            rung.ask_again_at = self.workers.now() + _ASK_AGAIN
-            self._watch_wanted.set()
             return REFUSED
         if isinstance(job, Probe):
             assert rung.probe is not None
@@ -184,15 +191,17 @@ class LadderRuns(ABC):
         job.epoch = rung.epoch
         return await self._run(job)
 
-    def _returned(self, job: Item | Probe, value: object) -> None:
-        """Note how a worker's job ended."""
+    def _returned(self, job: Item | Probe, value: object, *, is_cut: bool) -> None:
+        """Note how a worker's job ended; *is_cut* says that its cancellation had reached it by then."""
         if isinstance(job, Probe):
             if job.lease is not None:
                 self._after_probe(job, is_good=value is not False)
         elif value is REFUSED:
             self._after_refusal(job)
+        elif is_cut and not job.rung.is_plain:
+            self._after_cancellation(job)  # whatever it did about it, it was cut short
         elif value is False:
-            self._after_failure(job, ProcessingFailedError(job.rung.name, job.name))
+            self._after_failure(job, ProcessingFailedError(job.rung.name, job.name), is_own=True)
         else:
             self._after_success(job)
 
@@ -201,10 +210,10 @@ class LadderRuns(ABC):
         if isinstance(job, Item):
             self._after_failure(job, error)
         elif job.lease is not None:
-            is_cancellation = isinstance(error, self.workers.cancelled_class)
-            if not is_cancellation:
+            is_cut = is_cancellation(error, self.workers.cancelled_class)
+            if not is_cut:
                 _log.info("%s: the probe of %s raised %r", self.name, job.rung.name, error)
-            self._after_probe(job, is_good=None if is_cancellation else not self._is_fault(job.rung, error))
+            self._after_probe(job, is_good=None if is_cut else not self._is_fault(job.rung, error))
         if (order := order_to_end(error)) is not None:
             raise order
         drop_tracebacks(error)  # their frames hold the item
@@ -235,13 +244,16 @@ class LadderRuns(ABC):
         item.clear()
         self._note_idle()
 
-    def _after_failure(self, item: Item, error: BaseException) -> bool:
-        """Report a failure and decide what becomes of the item; return whether it runs again."""
+    def _after_failure(self, item: Item, error: BaseException, *, is_own: bool = False) -> bool:
+        """Report a failure and decide what becomes of the item; return whether it runs again.
+
+        *is_own* says that *error* was made here, of what the processor returned.
+        """
         if self._is_cancellation(item, error):
             self._after_cancellation(item)
             return False
         self._tell("failed", item)
-        is_fault = self._is_fault(item.rung, error)
+        is_fault = is_own or self._is_fault(item.rung, error)
         self._report(item, is_fault=is_fault)
         is_canary, rung = item.is_canary and is_fault, item.rung
         # An item that is at fault itself would fail elsewhere too, or worse: be taken where it was meant to be refused.
@@ -307,9 +319,15 @@ class LadderRuns(ABC):
             )  # fmt: skip
 
     def _after_refusal(self, item: Item) -> None:
-        """Somebody else probes: the canary goes back to the head of the line."""
-        self._vacate(item)
-        self._waiting.put_first(item)
+        """Somebody else probes: the canary goes back to the head of the line, which nobody takes from after the end."""
+        if not self._is_over:
+            self._vacate(item)
+            self._waiting.put_first(item)
+        elif item.is_call:
+            self._vacate(item)
+            self._refuse(item, CoordinatorCompletedError(self.name))
+        else:
+            self._after_cancellation(item)
 
     def _after_cancellation(self, item: Item) -> None:
         if item.lease is not None:
@@ -340,26 +358,38 @@ class LadderRuns(ABC):
         call.clear()
         if call.turn is not None:
             call.turn.set()
+        self._note_idle()
 
     def _is_cancellation(self, item: Item, error: BaseException) -> bool:
         """Whether a run was cancelled from outside; a processor that raises that error itself has failed."""
-        if not isinstance(error, self.workers.cancelled_class):
+        if not is_cancellation(error, self.workers.cancelled_class):
             return False
         is_interrupted = item.worker is None or item.worker.interrupted
         return is_interrupted or self._is_over or anyio.current_effective_deadline() == -math.inf
 
     def _is_fault(self, rung: Rung, error: BaseException) -> bool:
-        if rung.is_failure is None or isinstance(error, RanOutOfTimeError | ProcessingFailedError):
+        if rung.is_failure is None or (isinstance(error, RanOutOfTimeError) and error.limited is rung.run):
             return True
         try:
             return bool(rung.is_failure(error))
-        except Exception:  # noqa: BLE001  whatever is_failure raises, the call has failed
+        except BaseException as raised:  # noqa: BLE001  whatever is_failure raises, the call has failed
             self.callback_errors += 1
             _log.exception("%s: is_failure of %s raised; its call counts as failed", self.name, rung.name)
+            if (order := order_to_end(raised)) is not None:
+                self._end_with(order)
             return True
 
     def _tell(self, what: str, item: Item) -> None:
-        self._sink.raise_signal(f"processing.{what}:{item.rung.name}:{item.name}", operation_id=item.id)
+        try:
+            self._sink.raise_signal(f"processing.{what}:{item.rung.name}:{item.name}", operation_id=item.id)
+        except (KeyboardInterrupt, SystemExit) as order:  # a listener's, which must not leave the item half ended
+            self._end_with(order)
+
+    def _end_with(self, order: BaseException) -> None:
+        """Let what is to end the program come out of the block; after the block, out of whatever it met."""
+        if not self.workers.is_open:
+            raise order
+        self.workers.end_with(order)
 
     def _became_slow(self, item: Item, now: float) -> None:
         item.is_slow = True
@@ -373,4 +403,5 @@ class LadderRuns(ABC):
 
     def _note_idle(self) -> None:
         if (not self._running or self._is_over) and self.is_idle:
+            self._times_idle += 1
             self._idle.set()

@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from ._health import Change, HealthRecord, HealthRules
 from ._health_store import Evidence
-from .abc import SharedRecord
+from .abc import HealthNews, SharedRecord
 
 Decision: TypeAlias = Callable[[HealthRecord, float], Change | None]
 """Takes a record and the bus's time, and says what to make of it, if anything."""
@@ -27,12 +27,14 @@ class SharedEntry:
         is_streak_open: Whether failures are counted somewhere, so that a success must be told.
         counted: How many, as last heard.
         counted_at: When that was heard.
+        is_awaited: Whether the table has yet to answer what this worker told it of a failure, or decided.
     """
 
     __slots__ = (
         "counted",
         "counted_at",
         "evidence",
+        "is_awaited",
         "is_streak_open",
         "own",
         "promised",
@@ -53,6 +55,7 @@ class SharedEntry:
         self.is_streak_open = False
         self.counted = 0
         self.counted_at = 0.0
+        self.is_awaited = False
 
     @property
     def current(self) -> HealthRecord:
@@ -63,6 +66,12 @@ class SharedEntry:
     def expected(self) -> HealthRecord:
         """What will hold once the table has taken the last decision by hand, in the bus's time."""
         return self.current if self.promised is None else self.promised[0]
+
+    def is_answer(self, news: HealthNews, now: float) -> bool:
+        """Whether *news*, of this worker's own doing, take in all that it told the table of its failures."""
+        if news.kind == "counted":
+            return news.failures == 0 or news.failures >= self.evidence.counts(now).failures
+        return news.kind == "failures"
 
     def forget_counts(self) -> None:
         """Forget what was counted."""

@@ -50,6 +50,7 @@ class SharedHealthStore(HealthStore):
         self._backend = backend
         self._loop: Loop | None = None
         self._entries: dict[str, SharedEntry] = {}
+        self._leaving: dict[str, SharedEntry] = {}
         # None: not known yet. Whoever decided alone then would be overruled a millisecond later.
         self._is_alone: bool | None = None
 
@@ -67,8 +68,19 @@ class SharedHealthStore(HealthStore):
         self._backend.watch(self)
 
     def forget(self, processor: str) -> None:
-        self._entries.pop(processor, None)
-        if not self._entries:
+        entry = self._entries.pop(processor, None)
+        # An edge that this worker has caused is told by nobody else: the last answer is waited for.
+        if entry is not None and entry.is_awaited and not self._is_alone:
+            self._leaving[processor] = entry
+        self._unwatch_if_done()
+
+    def _answered(self, entry: SharedEntry) -> None:
+        entry.is_awaited = False
+        if self._leaving.pop(entry.row.record.processor, None) is not None:
+            self._unwatch_if_done()
+
+    def _unwatch_if_done(self) -> None:
+        if not self._entries and not self._leaving:
             self._backend.unwatch(self)
 
     def record(self, processor: str) -> HealthRecord:
@@ -116,6 +128,7 @@ class SharedHealthStore(HealthStore):
         record, rules, origin = entry.row.record, entry.rules, self._backend.origin
         if not record.is_up:
             return  # up for this worker alone, which found so while the bus was away
+        entry.is_awaited = entry.is_awaited or has_failed
 
         def down_at(time: float) -> HealthRecord:
             return trip(record, rules, "fleet", failures=0, by=origin, now=time).after
@@ -136,13 +149,21 @@ class SharedHealthStore(HealthStore):
         if self._is_alone or entry.own is not None:
             self._put_own(entry, change)
         else:
+            future = self._backend.swap(_swap(change, entry.row))
             try:
-                is_granted = await wait_for_future(self._backend.swap(_swap(change, entry.row)))
+                is_granted = await wait_for_future(future)
             except BusUnavailableError:
                 return None
+            except BaseException:  # cancelled: a lease that is granted all the same is nobody's
+                future.add_done_callback(lambda done: self._hop(partial(self._unwanted, change, done)))
+                raise
             if not is_granted:
                 return None
         return self._localized(change.after).lease
+
+    def _unwanted(self, change: Change, future: Future[bool]) -> None:
+        if future.exception() is None and future.result() and change.after.lease is not None:
+            self.give_back(change.after.lease)
 
     def finish(self, lease: Lease, now: float, *, is_good: bool) -> None:  # noqa: ARG002  decided in the bus's time
         entry = self._entries.get(lease.processor)
@@ -208,6 +229,7 @@ class SharedHealthStore(HealthStore):
             self._offer(entry, decision, change)
 
     def _offer(self, entry: SharedEntry, decision: Decision, change: Change) -> None:
+        entry.is_awaited = True
         future = self._backend.swap(_swap(change, entry.row))
         future.add_done_callback(lambda done: self._hop(partial(self._offered, entry, decision, done)))
 
@@ -217,9 +239,12 @@ class SharedHealthStore(HealthStore):
             entry.undecided = decision
             if self._is_alone:
                 self._settle_alone(entry)
-        elif not future.result():
+        elif future.result():
+            self._answered(entry)
+        else:
             self._refresh(entry, "reset", is_own=False)
-            self._decide(entry, decision)
+            if self._known(entry.row.record.processor) is entry:  # else its row is old for ever, and refused for ever
+                self._decide(entry, decision)
 
     def _settle_alone(self, entry: SharedEntry) -> None:
         decision, entry.undecided = entry.undecided, None
@@ -267,13 +292,12 @@ class SharedHealthStore(HealthStore):
         return entry.rules.quorum > 1 and entry.row.record.is_up
 
     def _news_came(self, news: HealthNews) -> None:
-        entry = self._entries.get(news.processor)
+        entry = self._known(news.processor)
         if entry is None:
             return
         is_own = news.origin == self._backend.origin
         if news.kind == "counted":
-            assert self._loop is not None
-            entry.counted, entry.counted_at = news.failures, self._loop.now()
+            entry.counted, entry.counted_at = news.failures, self._loop_now()
             entry.is_streak_open = news.failures > 0
             if news.failures == 0 and entry.rules.quorum == 1:
                 # A success anywhere has ended the streak; own failures matter on their own only under a quorum.
@@ -283,11 +307,18 @@ class SharedHealthStore(HealthStore):
                 entry.forget_counts()
             cause: Cause = "reset" if news.kind == "forgotten" or news.kind == "healed" else news.kind  # noqa: PLR1714  narrows the type
             self._follow(entry, news.row, cause, is_own=is_own)
+        if is_own and entry.is_answer(news, self._loop_now()):
+            self._answered(entry)
+
+    def _known(self, processor: str) -> SharedEntry | None:
+        return self._entries.get(processor) or self._leaving.get(processor)
 
     def _bus_went(self) -> None:
         self._is_alone = True
         for entry in list(self._entries.values()):
             self._settle_alone(entry)
+        self._leaving.clear()
+        self._unwatch_if_done()
 
     def _follow(self, entry: SharedEntry, row: SharedRecord, cause: Cause, *, is_own: bool) -> None:
         if row.version <= entry.row.version:
@@ -333,8 +364,7 @@ class SharedHealthStore(HealthStore):
 
     def _localized(self, record: HealthRecord) -> HealthRecord:
         """Return a record of the bus's time in the loop's."""
-        assert self._loop is not None
-        shift = self._loop.now() - self._backend.bus_time()
+        shift = self._loop_now() - self._backend.bus_time()
         last = record.last_probe_at
         return dataclasses.replace(
             record,
@@ -343,6 +373,10 @@ class SharedHealthStore(HealthStore):
             lease=record.lease and record.lease._replace(until=record.lease.until + shift),
             last_probe_at=None if last is None else last + shift,
         )
+
+    def _loop_now(self) -> float:
+        assert self._loop is not None
+        return self._loop.now()
 
     def _hop(self, function: Callable[[], object]) -> None:
         """Run *function* on the loop. From any thread."""
