@@ -63,6 +63,14 @@ def test_each_output_follows_its_program() -> None:
     assert shown == sum(block.language == "output" for block in BLOCKS)
 
 
+def test_each_page_is_linked_from_the_readmes_table() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    table = readme.partition("## Read on\n")[2].partition("\n## ")[0]
+    linked = {link[1] for link in LINK.finditer(table)}
+    pages = {f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md")}
+    assert pages - linked == set()
+
+
 def anchors_of(path: Path) -> set[str]:
     """Return the anchors of a document's headings, as GitHub makes them."""
     text = FENCED.sub("", path.read_text(encoding="utf-8"))
