@@ -54,6 +54,28 @@ def test_a_program_in_a_document_runs_as_it_stands(block: Block, tmp_path: Path)
         assert ran.stdout == block.output
 
 
+PAGES_OF_COORDINATORS = ("coordinators", "keyed", "results", "for-each", "factory")
+
+
+def test_programs_of_the_coordinators_pages_need_no_annotation_more_under_strict_mypy(tmp_path: Path) -> None:
+    for page in PAGES_OF_COORDINATORS:
+        for number, block in enumerate(block for block in PROGRAMS if block.place.startswith(f"{page}.md:")):
+            (tmp_path / f"{page.replace('-', '_')}_{number}.py").write_text(block.text, encoding="utf-8")
+    programs = [str(path) for path in sorted(tmp_path.glob("*.py"))]
+    assert len(programs) >= len(PAGES_OF_COORDINATORS)
+    command = [
+        sys.executable,
+        "-m",
+        "mypy",
+        "--strict",
+        "--config-file=",
+        f"--cache-dir={tmp_path / 'cache'}",
+        *programs,
+    ]
+    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
 def test_each_block_says_what_it_is() -> None:
     assert [block.place for block in BLOCKS if block.language not in LANGUAGES] == []
 
