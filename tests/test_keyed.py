@@ -48,8 +48,8 @@ def letters(started: list[Item]) -> str:
 
 
 def assert_nothing_is_left(work: Keyed) -> None:
-    assert work._lanes.lane_count == 0
-    assert work._producers is None or work._producers.lane_count == 0
+    assert not work._lanes.keys()
+    assert work._producers is None or not work._producers.keys()
     assert len(work._lanes) == 0
     assert not work._lanes
 
@@ -250,7 +250,7 @@ async def test_a_key_that_is_idle_leaves_nothing_behind(is_fair: bool) -> None:
 
     async def body(item: Item) -> None:
         nonlocal most
-        most = max(most, work._lanes.lane_count)
+        most = max(most, len(work._lanes.keys()))
 
     async with keyed(body, max_concurrency=4, max_pending=10, enable_fair_scheduling=is_fair) as work:
         await work.enqueue_many((str(number), number) for number in range(3000))

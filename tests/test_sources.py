@@ -143,7 +143,7 @@ async def test_an_item_in_hand_whose_key_is_full_counts_as_taken_ahead(is_fair: 
         assert len(source.taken) == 1 + bound
         gates.open()
     assert gates.ended == list(range(20))
-    assert keyed._producers is None or keyed._producers.lane_count == 0
+    assert keyed._producers is None or not keyed._producers.keys()
 
 
 async def test_a_source_that_never_waits_leaves_the_loop_its_turns() -> None:

@@ -12,6 +12,7 @@ from ._coordinator import Body, CoordinatorBase
 from ._ids import next_id
 from ._intake import Intake
 from ._keyed_intake import KeyedIntake, KeyedItem
+from ._keyed_line import KeyedLine
 from ._lanes import Lanes, Line
 from ._operations import EphemeralOperationSnapshot, Operation
 from ._options import EphemeralOptions
@@ -100,11 +101,11 @@ class EphemeralKeyedWorkCoordinator(CoordinatorBase[T, EphemeralOperationSnapsho
         options = self._options
         is_fair = options.enable_fair_scheduling
         self._producers = KeyedIntake.lanes(options.fair_scheduling_threshold) if is_fair else None
-        self._lanes: Lanes[_KeyedOperation] = Lanes(
-            options.max_concurrency_per_key,
-            operator.attrgetter("lane_key"),
-            in_turn=is_fair,
-            upstream=self._producers,
+        places = options.max_concurrency_per_key
+        self._lanes: Lanes[_KeyedOperation] | KeyedLine[_KeyedOperation] = (
+            Lanes(places, operator.attrgetter("lane_key"), in_turn=True, upstream=self._producers)
+            if is_fair
+            else KeyedLine(places)
         )
         return self._lanes
 
@@ -117,7 +118,8 @@ class EphemeralKeyedWorkCoordinator(CoordinatorBase[T, EphemeralOperationSnapsho
     # Intake
 
     def _with_key(self, item: T) -> KeyedItem:
-        key = self._key_selector(item)
+        select = self._key_selector
+        key = select(item)
         try:
             hash(key)
         except TypeError as error:
@@ -196,13 +198,13 @@ class EphemeralKeyedWorkCoordinator(CoordinatorBase[T, EphemeralOperationSnapsho
         super()._skip(operation)
 
     def _release(self, operation: Any) -> None:
-        key, operation.lane_key = operation.lane_key, None
-        self._lanes.release(key)
+        self._lanes.release(operation.lane_key)
+        operation.lane_key = None
 
     # Window
 
     def get_pending_count_for_key(self, key: K) -> int:
-        """Return how many items of *key* wait."""
+        """Return how many items of *key* wait. Looks at all that wait, unless scheduling is fair."""
         return self._lanes.count(key)
 
     def get_snapshot_for_key(self, key: K) -> tuple[EphemeralOperationSnapshot, ...]:

@@ -11,7 +11,7 @@ E = TypeVar("E")
 
 
 class Line(Protocol[E]):
-    """What waits: true if an element may go on now, as long as all that wait. A deque is one, `Lanes` are another."""
+    """What waits: true if an element may go on now, as long as all that wait: a deque, `Lanes` or a `KeyedLine`."""
 
     def __len__(self) -> int: ...
 
@@ -108,10 +108,9 @@ class Lanes(Generic[E]):
         """All that wait, always the same object, likewise."""
         return self._waiting
 
-    @property
-    def lane_count(self) -> int:
-        """How many keys are remembered."""
-        return len(self._lanes)
+    def keys(self) -> set[Hashable]:
+        """Return the keys of which something is remembered. Costs O(n)."""
+        return set(self._lanes)
 
     def count(self, key: Hashable) -> int:
         """Return how many elements wait under *key*."""

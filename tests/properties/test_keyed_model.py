@@ -119,7 +119,7 @@ class Machine:
         assert (work.pending_count, work.active_count) == (len(model.line), len(model.running))
         for key in "abc":
             assert work.get_pending_count_for_key(key) == sum(item[0] == key for item in model.line)
-        assert {key for key, _ in [*model.line, *model.running]} == set(work._lanes._lanes)
+        assert {key for key, _ in [*model.line, *model.running]} == work._lanes.keys()
         ended = (work.total_completed, work.total_failed, work.total_cancelled)
         assert ended == (model.counts["completed"], model.counts["failed"], model.counts["cancelled"])
         assert work.statistics().callback_errors == 0
@@ -198,8 +198,8 @@ class Machine:
         for key in "abc":
             numbers = [number for letter, number in self.gates.started if letter == key]
             assert numbers == sorted(numbers), "each key in order"
-        assert self.work._lanes.lane_count == 0
-        assert self.work._producers is None or self.work._producers.lane_count == 0
+        assert not self.work._lanes.keys()
+        assert self.work._producers is None or not self.work._producers.keys()
 
 
 @settings(max_examples=60)
