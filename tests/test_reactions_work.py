@@ -173,6 +173,18 @@ async def test_of_a_flood_only_so_many_are_remembered() -> None:
         assert await whole(work) == (1, 0, 0)
 
 
+async def test_taking_back_the_newest_leaves_one_that_lives_however_many_signals_came_after_it() -> None:
+    sink, ran = virtual_sink(), Ran()
+    async with working(ran, signals=sink, **REACTS) as work:
+        sink.raise_signal("stop", "live")
+        for _ in range(MAX_REMEMBERED * 2):
+            sink.raise_signal("fast")
+        sink.raise_signal("stop", "new")
+        sink.clear_key("new")
+        await work.enqueue("a")
+        assert await whole(work) == (0, 1, 0)
+
+
 async def test_a_clear_that_meant_others_changes_nothing() -> None:
     sink, ran = virtual_sink(), Ran()
     async with working(ran, signals=sink, **REACTS) as work:

@@ -189,9 +189,10 @@ class Steering:
                     continue  # some of them may have been taken back meanwhile
                 live = {_identity(event) for event in events}
                 pushed_out = [event for event in self._heard if _identity(event) not in live]
-                self._heard = deque((*pushed_out, *events), MAX_REMEMBERED)
+                known = pushed_out + events
+                self._heard = deque(known, MAX_REMEMBERED)
                 now = self._sink.now()
-                for event in self._heard:
+                for event in known:
                     self._reactions = self._reactions.heard_again(event, now)
                 return
 

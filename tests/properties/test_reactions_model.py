@@ -136,10 +136,13 @@ async def apply(model: Model, sink: SignalSink, work: EphemeralWorkCoordinator[i
 
 
 @settings(max_examples=120)
-@given(st.lists(ACTIONS, max_size=25), st.integers(1, 3))
-@example([("raise", "slow", "x", 0.0), ("enqueue", 1), ("raise", "fast", "x", 0.0), ("clear", "fast")], 1)
-@example([("raise", "slow", "x", 0.0), ("raise", "slow", "y", 0.0), ("enqueue", 1), ("clear key", "y")], 1)
-@example([("raise", "slow", "x", 0.0), ("enqueue", 1), ("complete",), ("pass", 1.0), ("raise", "slow", "x", 0.0)], 1)
+@given(st.lists(ACTIONS, max_size=25), st.integers(1, 3), st.sampled_from([1, 2, 1000]))
+@example([("raise", "slow", "x", 0.0), ("enqueue", 1), ("raise", "fast", "x", 0.0), ("clear", "fast")], 1, 1000)
+@example([("raise", "slow", "x", 0.0), ("raise", "slow", "y", 0.0), ("enqueue", 1), ("clear key", "y")], 1, 1000)
+@example([("raise", "stop", "x", 0.0), ("raise", "stop", "y", 0.0), ("clear key", "y"), ("enqueue", 1)], 1, 1)
+@example(
+    [("raise", "slow", "x", 0.0), ("enqueue", 1), ("complete",), ("pass", 1.0), ("raise", "slow", "x", 0.0)], 1, 1000
+)
 @example(
     [
         ("raise", "slow", "x", 0.0),
@@ -150,12 +153,17 @@ async def apply(model: Model, sink: SignalSink, work: EphemeralWorkCoordinator[i
         ("pass", 1.75),
     ],
     1,
+    1000,
 )
-@example([("age", 0.75), ("raise", "slow", "x", 0.0), ("enqueue", 1), ("pass", 1.0)], 1)
-@example([("raise", "stop", "x", 0.0), ("pass", 3.0), ("pass", 3.0), ("enqueue", 1), ("pass", 0.25), ("enqueue", 1)], 1)
-async def test_items_run_wait_and_are_skipped_as_the_model_says(actions: list[Any], concurrency: int) -> None:
+@example([("age", 0.75), ("raise", "slow", "x", 0.0), ("enqueue", 1), ("pass", 1.0)], 1, 1000)
+@example(
+    [("raise", "stop", "x", 0.0), ("pass", 3.0), ("pass", 3.0), ("enqueue", 1), ("pass", 0.25), ("enqueue", 1)], 1, 1000
+)
+async def test_items_run_wait_and_are_skipped_as_the_model_says(
+    actions: list[Any], concurrency: int, capacity: int
+) -> None:
     start = anyio.current_time()
-    sink = SignalSink(max_age=6.0, clock=lambda: EPOCH + anyio.current_time() - start)
+    sink = SignalSink(capacity, 6.0, clock=lambda: EPOCH + anyio.current_time() - start)
     ran_at: list[float] = []
 
     async def body(item: int) -> None:
