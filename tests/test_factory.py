@@ -309,6 +309,6 @@ async def test_entering_one_by_hand_is_an_error_that_comes_out_bare(is_made_insi
         async with factory, factory.create_coordinator("mail"):
             await anyio.sleep_forever()
 
-    with pytest.raises(RuntimeError, match="'mail' has been started before"):
+    with pytest.raises(RuntimeError, match="'mail' has been started before, maybe by its factory"):
         await whole_block()
     assert anyio.current_time() == 0

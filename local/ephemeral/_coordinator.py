@@ -119,7 +119,9 @@ class CoordinatorBase(OperationWindow[S], Generic[T, S]):
 
     async def __aenter__(self) -> Self:
         if self._life is not None:
-            raise RuntimeError(f"{self._name} has been started before; make a new one for a new block")
+            raise RuntimeError(
+                f"{self._name} has been started before, maybe by its factory; make a new one for a new block"
+            )
         self._life = self._live()
         await self._life.__aenter__()
         return self

@@ -116,7 +116,8 @@ class CoordinatorFactory:
         """Return the coordinator *name*: always the same one, made when it is first asked for.
 
         Its kind is the one it was added as; annotate what you assign it to. Made inside the block it starts within a
-        turn of the loop, and takes items at once.
+        turn of the loop, and takes items at once. The factory enters its block: entering it by hand is a
+        ``RuntimeError``.
 
         Raises:
             UnknownCoordinatorError: No coordinator of this name was added; the message lists those that were.
