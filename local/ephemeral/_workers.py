@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Coroutine
+from threading import get_ident
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -93,7 +94,8 @@ class Workers:
         Raises:
             RuntimeError: Called on another thread; nothing may have been touched yet.
         """
-        if self.loop.thread_id != NO_THREAD and not self.loop.runs_here:
+        own = self.loop.thread_id
+        if own != get_ident() and own != NO_THREAD:
             raise RuntimeError(
                 f"{call} belongs to the thread of its loop; from another thread use enqueue_threadsafe() for items, and"
                 " anyio.from_thread.run_sync() or the loop's own call_soon_threadsafe() for anything else"
