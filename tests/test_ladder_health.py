@@ -6,9 +6,11 @@ import asyncio
 import math
 from typing import Any
 
+import anyio
 import pytest
 
-from ephemeral import HealthOptions
+from ephemeral import HealthOptions, PriorityProcessorAtom, ProcessingFailedError, SignalSink
+from ephemeral._bodies import RanOutOfTimeError, StillRunningError
 
 from .ladder_kit import Ladder, Service, ladder
 
@@ -156,6 +158,77 @@ async def test_is_failure_that_raises_counts_the_call_as_failed(caplog: pytest.L
         assert group.first.statistics().callback_errors == 1
         assert group.statuses == {"failed": 1}
     assert "is_failure is broken" in caplog.text
+
+
+class Odd(BaseException):
+    """What no callback should raise."""
+
+
+@pytest.mark.parametrize("odd", [Odd, asyncio.CancelledError, GeneratorExit])
+async def test_is_failure_that_raises_anything_at_all_loses_no_item(odd: type[BaseException]) -> None:
+    def raises(error: BaseException) -> bool:
+        raise odd
+
+    async with ladder(Service(is_down=True), is_failure=raises, drain_timeout=None) as group:
+        await group.enqueue("w")
+        assert group.statuses == {"failed": 1}
+        assert group.first.statistics().callback_errors == 1
+
+
+async def test_is_failure_that_ends_the_program_loses_no_item() -> None:
+    def raises(error: BaseException) -> bool:
+        raise SystemExit
+
+    async def block() -> None:
+        async with ladder(Service(is_down=True), is_failure=raises, drain_timeout=None) as group:
+            opened.append(group)
+            await group.enqueue("w")
+            await anyio.sleep(math.inf)
+
+    opened = list[Ladder]()
+    with pytest.raises(SystemExit):
+        await block()
+    assert opened[0].statuses == {"failed": 1}
+
+
+async def test_errors_of_what_a_processor_calls_are_asked_of_is_failure() -> None:
+    asked = list[type[BaseException]]()
+
+    def is_failure(error: BaseException) -> bool:
+        asked.append(type(error))
+        return False
+
+    async def inner(item: str) -> bool:
+        if item == "slow":
+            await anyio.sleep(9.0)
+        return False
+
+    async def outer(item: str) -> None:
+        await atom.call(item)
+
+    async with (
+        SignalSink() as sink,
+        PriorityProcessorAtom(1, inner, sink, group="inner", failure_threshold=9, timeout=1.0) as atom,
+        ladder(outer, is_failure=is_failure, failure_threshold=1, timeout=5.0) as group,
+    ):
+        await group.enqueue("false", "slow")
+        await group.settle(2.0)
+        assert group.statuses == {"failed": 2}
+        assert asked == [ProcessingFailedError, RanOutOfTimeError]
+        assert group.first.is_healthy
+
+
+async def test_a_thread_of_what_a_processor_calls_holds_no_slot_of_its_own() -> None:
+    may_end = anyio.Event()
+
+    async def calls_what_hangs(item: str) -> None:
+        if item == "hangs":
+            raise StillRunningError(1.0, may_end)
+
+    async with ladder(calls_what_hangs) as group:
+        await group.enqueue("hangs", "a", "b")
+        assert group.statuses == {"failed": 1, "completed": 2}
+    assert not may_end.is_set()
 
 
 async def test_a_timeout_cancels_the_call_and_is_a_failure_whatever_is_failure_says() -> None:

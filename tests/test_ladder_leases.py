@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -159,3 +160,22 @@ async def test_a_rung_reset_while_it_is_asked_for_takes_the_item_as_usual() -> N
         assert service.done == ["w"]
         await wait_all_blocked()
         assert group.statuses == {"failed": 1, "completed": 1}
+
+
+async def test_a_store_that_breaks_is_not_asked_again_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked_at = list[float]()
+
+    async def breaks(processor: str, now: float) -> None:
+        asked_at.append(now)
+        if len(asked_at) > 100:
+            await anyio.sleep(math.inf)
+        raise OSError("the store broke")
+
+    async def probe() -> bool:
+        return True
+
+    async with ladder(Service(is_down=True), failure_threshold=1, probe=probe, probe_interval=5.0) as group:
+        await group.enqueue("trips it")
+        monkeypatch.setattr(group.first._ladder.health, "acquire", breaks)
+        await group.settle(5.25)
+        assert [round(at - 5.0, 9) for at in asked_at] == [0.0, 0.1, 0.2]

@@ -213,6 +213,13 @@ async def test_a_listener_may_act_on_the_ladder() -> None:
     assert anyio.current_time() < 10.0
 
 
+async def test_nothing_is_exhausted_once_who_hears_of_the_edge_has_healed_it() -> None:
+    async with ladder(Service(is_down=True), failure_threshold=1) as group:
+        group.sink.subscribe(lambda event: group.first.reset_health(), "failover.requested:*")
+        await group.enqueue("w")
+        assert group.ears.starting("failover.") == ["failover.requested:pri1→pri2", "failover.restored:pri1"]
+
+
 async def test_who_hears_of_an_edge_finds_the_work_moved() -> None:
     service = Service()
     service.close_gate()

@@ -16,7 +16,7 @@ from typing import Any, Final, Unpack
 
 import anyio
 
-from ._bodies import ENDED, BodyRunner
+from ._bodies import ENDED, BodyRunner, StillRunningError
 from ._calls import LadderCalls
 from ._errors import CoordinatorCompletedError, NoHealthyProcessorError
 from ._group import GroupOptions, NamedOptions
@@ -201,7 +201,9 @@ class Ladder(LadderCalls):
                 self._returned(job, value, is_cut=worker.interrupted and runner.was_cut)
             else:
                 self._raised(job, error)
-                await workers.after_failure(error)
+                # The thread of something that the processor called is not of this slot.
+                if job.rung.has_given_up(error) or not isinstance(error, StillRunningError):
+                    await workers.after_failure(error)
             del job, error, value, waiting_for  # a worker that waits must keep nothing alive
 
     def _take(self, worker: Worker) -> Item | Probe | None:

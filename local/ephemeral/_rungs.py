@@ -11,6 +11,7 @@ from typing import Any
 
 import anyio
 
+from ._bodies import RanOutOfTimeError
 from ._health import HealthRecord, HealthRules, Lease
 from ._operations import NO_CONTEXT
 from ._workers import Worker
@@ -73,6 +74,11 @@ class Rung:
     def wants_probe(self, now: float) -> bool:
         """Whether this process should ask to probe it now."""
         return not self.is_up and self.asker is None and now >= self.next_probe_at
+
+    def has_given_up(self, error: BaseException) -> bool:
+        """Whether *error* says that this rung's own time ran out, and not that of something its processor called."""
+        limited = error.limited if isinstance(error, RanOutOfTimeError) else None
+        return limited is not None and limited in (self.run, self.probe)
 
     def follow(self, record: HealthRecord) -> None:
         """Take over what the health store says."""

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import anyio
 
-from ._bodies import RanOutOfTimeError, StillRunningError, call_guarded, is_cancellation, order_to_end
+from ._bodies import StillRunningError, call_guarded, is_cancellation, order_to_end
 from ._errors import CoordinatorCompletedError, ProcessingFailedError
 from ._group import GroupOptions
 from ._health_store import HealthStore
@@ -126,7 +126,7 @@ class LadderRuns(ABC):
     def _vacate(self, item: Item, error: BaseException | None = None) -> None:
         """The run of *item* is over: what it was goes, what the item is stays."""
         del self._running[item.id]
-        if isinstance(error, StillRunningError) and error.limited is item.rung.run and self.workers.is_open:
+        if isinstance(error, StillRunningError) and item.rung.has_given_up(error) and self.workers.is_open:
             hold = functools.partial(self._hold_slot, item.rung, item.epoch, error)
             self.workers.spawn(hold, "ephemeral slot")
         else:
@@ -368,7 +368,7 @@ class LadderRuns(ABC):
         return is_interrupted or self._is_over or anyio.current_effective_deadline() == -math.inf
 
     def _is_fault(self, rung: Rung, error: BaseException) -> bool:
-        if rung.is_failure is None or (isinstance(error, RanOutOfTimeError) and error.limited is rung.run):
+        if rung.is_failure is None or rung.has_given_up(error):
             return True
         try:
             return bool(rung.is_failure(error))
