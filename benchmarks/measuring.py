@@ -54,11 +54,12 @@ def check(is_right: bool, what: str) -> None:
         sys.exit(f"wrong result: {what}")
 
 
-def splice(document: Path, lines: Sequence[str]) -> None:
-    """Put *lines* between the marks of *document*."""
-    before, rest = document.read_text(encoding="utf-8").split("<!-- figures -->", 1)
-    after = rest.split("<!-- /figures -->", 1)[1]
-    table = "\n".join(["<!-- figures -->", "```text", *lines, "```", "<!-- /figures -->"])
+def splice(document: Path, lines: Sequence[str], mark: str = "figures") -> None:
+    """Put *lines* between the marks of *document* that are called *mark*."""
+    begin, end = f"<!-- {mark} -->", f"<!-- /{mark} -->"
+    before, rest = document.read_text(encoding="utf-8").split(begin, 1)
+    after = rest.split(end, 1)[1]
+    table = "\n".join([begin, "```text", *lines, "```", end])
     document.write_text(before + table + after, encoding="utf-8")
 
 
