@@ -8,6 +8,8 @@ Run it: ``python examples/ordered_fallback.py``
 
 from __future__ import annotations
 
+import logging
+import sys
 from typing import TypeAlias
 
 import anyio
@@ -113,4 +115,5 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
+    logging.basicConfig(stream=sys.stdout, level=logging.WARNING, format="logged: %(message)s")
     anyio.run(main)

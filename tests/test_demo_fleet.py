@@ -146,7 +146,7 @@ def test_nothing_outlives_a_demo_that_is_killed(place: Path) -> None:
         (["--workers", "9"], "workers must be from 2"),
         (["--workers", "2", "--rate", "0"], "rate must be"),
         (["--redis", "redis://127.0.0.1:1/0"], "--redis is for a fleet: give --workers too"),
-        (["--workers", "2", "--redis", "nonsense"], "Redis URL must specify"),
+        (["--workers", "2", "--redis", "nonsense"], "url must begin with redis://"),
     ],
 )
 def test_a_mistake_is_told_in_one_line(place: Path, arguments: list[str], said: str) -> None:

@@ -241,6 +241,7 @@ async def test_who_hears_of_an_edge_finds_the_work_moved() -> None:
 
 async def test_edges_and_the_first_item_given_up_unheard_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     service = Service(is_down=True)
+    caplog.set_level("INFO", logger="ephemeral")
     async with ladder(service, Service(), failure_threshold=2) as group:
         await group.enqueue("a", "b", "c")
         group.first.isolate()
@@ -255,3 +256,4 @@ async def test_edges_and_the_first_item_given_up_unheard_are_logged(caplog: pyte
         "pri1 is isolated by hand; work goes to pri2",
         "pri2 is isolated by hand; no rung is left",
     ]
+    assert [record.levelname for record in caplog.records] == ["WARNING", "INFO", "INFO", "INFO", "WARNING"]

@@ -85,8 +85,10 @@ async def _load(urls: Sequence[str], rate: float) -> None:
 
 async def _report(sender: Sender) -> None:
     while True:
-        await anyio.sleep(REPORT_SECONDS)
-        print(json.dumps({"taken": sender.taken, "refused": sender.refused}), flush=True)  # noqa: T201 - said to the user
+        try:
+            await anyio.sleep(REPORT_SECONDS)
+        finally:  # how it stood when it ended is said too
+            print(json.dumps({"taken": sender.taken, "refused": sender.refused}), flush=True)  # noqa: T201 - said to the user
 
 
 async def _end_on_signal(scope: anyio.CancelScope) -> None:

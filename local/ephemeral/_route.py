@@ -111,11 +111,12 @@ class Route:
         self.is_all_up = all(rung.is_up for rung in self.rungs)
 
     def _log_edge(self, change: Change, rung: Rung) -> None:
-        if change.went_down:
-            where = "no rung is left" if self.current is None else f"work goes to {self.current.name}"
-            _log.warning("%s is %s; %s", rung.name, _reason(change), where)
+        if change.went_down and self.current is None:
+            _log.warning("%s is %s; no rung is left", rung.name, _reason(change))
+        elif change.went_down:
+            _log.info("%s is %s; work goes to %s", rung.name, _reason(change), self.current and self.current.name)
         elif change.came_up:
-            _log.warning("%s is up again", rung.name)
+            _log.info("%s is up again", rung.name)
 
     def _tell(self, signal: str, *, payload: object = None, key: str | None = None) -> None:
         try:
@@ -143,4 +144,5 @@ class Route:
 def _reason(change: Change) -> str:
     if change.cause == "isolate":
         return "isolated by hand"
-    return f"down after {change.after.failures} failures{' seen here' if change.after.is_local else ''}"
+    count = change.after.failures
+    return f"down after {count} failure{'' if count == 1 else 's'}{' seen here' if change.after.is_local else ''}"
