@@ -195,3 +195,18 @@ async def test_a_plain_function_whose_time_is_over_before_it_began_never_begins(
             begin()
         assert ran == []
         assert [atom._rung.active for atom in group.atoms] == [0]
+
+
+@pytest.mark.real_time
+async def test_a_plain_function_that_outlasts_the_cut_has_done_its_item(monkeypatch: pytest.MonkeyPatch) -> None:
+    may_end = threading.Event()
+
+    def plain(item: str) -> None:
+        may_end.wait(20)
+
+    async with ladder(plain, drain_timeout=0.01) as group:
+        await group.enqueue("w")
+        cut_off = group.first._ladder._cut_off
+        monkeypatch.setattr(group.first._ladder, "_cut_off", lambda: (cut_off(), may_end.set()))
+    assert group.statuses == {"completed": 1}
+    assert group.first.undelivered == ()

@@ -174,37 +174,35 @@ class Ladder(LadderCalls):
     # Work is given to slots
 
     async def _serve(self, worker: Worker) -> None:
-        task_id = anyio.get_current_task().id
+        """Run one item or probe after the other."""
+        workers, runner, task_id = self.workers, BodyRunner(self._call_processor), anyio.get_current_task().id
         self._serving.add(task_id)
         try:
-            await self._run_jobs(worker)
+            while not worker.interrupted:
+                if workers.latest >= workers.slice_end:
+                    await workers.breathe()
+                job = self._take(worker) if workers.surplus <= 0 else None
+                if job is None:
+                    await workers.park()
+                    continue
+                waiting_for = job.context.run(runner.start, job)
+                if waiting_for is not ENDED:
+                    if self._has_more():
+                        workers.wake()
+                    await runner.rest(job.context, waiting_for)
+                error, value, runner.error, runner.value = runner.error, runner.value, None, None
+                if error is not None:
+                    self._raised(job, error)
+                    # The thread of something that the processor called is not of this slot.
+                    if job.rung.has_given_up(error) or not isinstance(error, StillRunningError):
+                        await workers.after_failure(error)
+                elif worker.interrupted and runner.was_cut and isinstance(job, Item):
+                    self._after_cancellation(job)  # whatever it did about it, it was cut short
+                else:
+                    self._returned(job, value)
+                del job, error, value, waiting_for  # a worker that waits must keep nothing alive
         finally:
             self._serving.discard(task_id)
-
-    async def _run_jobs(self, worker: Worker) -> None:
-        """Run one item or probe after the other."""
-        workers, runner = self.workers, BodyRunner(self._call_processor)
-        while not worker.interrupted:
-            if workers.latest >= workers.slice_end:
-                await workers.breathe()
-            job = self._take(worker) if workers.surplus <= 0 else None
-            if job is None:
-                await workers.park()
-                continue
-            waiting_for = job.context.run(runner.start, job)
-            if waiting_for is not ENDED:
-                if self._has_more():
-                    workers.wake()
-                await runner.rest(job.context, waiting_for)
-            error, value, runner.error, runner.value = runner.error, runner.value, None, None
-            if error is None:
-                self._returned(job, value, is_cut=worker.interrupted and runner.was_cut)
-            else:
-                self._raised(job, error)
-                # The thread of something that the processor called is not of this slot.
-                if job.rung.has_given_up(error) or not isinstance(error, StillRunningError):
-                    await workers.after_failure(error)
-            del job, error, value, waiting_for  # a worker that waits must keep nothing alive
 
     def _take(self, worker: Worker) -> Item | Probe | None:
         """Give *worker* the next item or probe; calls whose turn comes before are told to go on."""

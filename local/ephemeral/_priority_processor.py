@@ -171,7 +171,6 @@ class PriorityProcessorAtom(Generic[T, R]):
             ),
             is_failure=is_failure,
             slow_after=optional_seconds("slow_after", health.slow_after),
-            is_plain=not is_async_function(process),
         )  # fmt: skip
         self._ladder = ladder_of(signals, group)
         self._ladder.claim(
@@ -254,13 +253,19 @@ class PriorityProcessorAtom(Generic[T, R]):
         return cast("R", await self._ladder.call(*self._named(item)))
 
     async def drain(self, timeout: float | timedelta | None = None) -> bool:
-        """Wait until the group has nothing waiting or running; it refuses nothing and may be repeated.
+        """Wait for an instant in which nothing of the group waits or runs; it refuses nothing and may be repeated.
+
+        Not for what the group itself runs, which would wait for its own end: refused in a processor of an item, not
+        noticed in one that runs for a `call`, nor in tasks that a processor starts.
 
         Args:
             timeout: Seconds to wait; None: until then.
 
         Returns:
-            Whether nothing was waiting or running in the end.
+            Whether that instant came in time.
+
+        Raises:
+            RuntimeError: Called by a processor of the group.
         """
         return await self._ladder.drain(optional_seconds("timeout", timeout, zero=True))
 

@@ -32,14 +32,13 @@ class Rung:
         probe: Asks whether it is well again; None: an item is tried instead.
         is_failure: Whether an error is the processor's; None: each is.
         slow_after: Seconds after which a running call counts against it; None: never.
-        is_plain: Whether ``run`` runs a plain function in a thread, which nothing can interrupt.
         active: Slots taken.
         handed: Items that failed on another rung and are to run here.
         is_up: Whether work may go here.
         epoch: That of its health now.
         probe_due_at: Loop time of the next probe; infinite: none as things are.
         asker: What this process wants to probe it with, until the lease is its own or refused.
-        ask_again_at: Loop time before which it does not ask again: somebody else had the lease.
+        ask_again_at: Loop time before which it does not ask again: it was not given the lease.
         last_health: Its record and failures when the group ended; None before.
     """
 
@@ -51,7 +50,6 @@ class Rung:
     probe: Callable[[], Coroutine[Any, Any, Any]] | None
     is_failure: Callable[[BaseException], bool] | None
     slow_after: float | None
-    is_plain: bool = False
     active: int = 0
     handed: deque[Item] = field(default_factory=deque["Item"])
     is_up: bool = True

@@ -32,7 +32,7 @@ _log: Final = logging.getLogger("ephemeral")
 
 # What a canary or probe returns that was not given the lease: somebody else is probing.
 REFUSED: Final = object()
-# Seconds until a refused lease is asked for again, should nothing be heard of the prober before.
+# Seconds until a lease that was not given is asked for again, should nothing be heard of a prober before.
 _ASK_AGAIN: Final = 0.1
 
 
@@ -170,20 +170,17 @@ class LadderRuns(ABC):
     async def _run_leased(self, job: Item | Probe) -> Any:
         """Run a canary or a probe, if this process is the one that may."""
         rung = job.rung
-        is_cancelled = False
         try:
             job.lease = await self.health.acquire(rung.name, self.workers.now())
-        except self.workers.cancelled_class:
-            is_cancelled = True
+        except Exception:
+            self._ask_later(rung)
             raise
         finally:
             # A probe of the rung's own is not joined by another one here, however long it takes.
             if isinstance(job, Item) or job.lease is None:
                 rung.asker = None
-            if job.lease is None and not is_cancelled:
-                rung.ask_again_at = self.workers.now() + _ASK_AGAIN
-                self._watch_wanted.set()
         if job.lease is None:
+            self._ask_later(rung)
             return REFUSED
         if isinstance(job, Probe):
             assert rung.probe is not None
@@ -191,15 +188,17 @@ class LadderRuns(ABC):
         job.epoch = rung.epoch
         return await self._run(job)
 
-    def _returned(self, job: Item | Probe, value: object, *, is_cut: bool) -> None:
-        """Note how a worker's job ended; *is_cut* says that its cancellation had reached it by then."""
+    def _ask_later(self, rung: Rung) -> None:
+        rung.ask_again_at = self.workers.now() + _ASK_AGAIN
+        self._watch_wanted.set()
+
+    def _returned(self, job: Item | Probe, value: object) -> None:
+        """Note how a worker's job ended."""
         if isinstance(job, Probe):
             if job.lease is not None:
                 self._after_probe(job, is_good=value is not False)
         elif value is REFUSED:
             self._after_refusal(job)
-        elif is_cut and not job.rung.is_plain:
-            self._after_cancellation(job)  # whatever it did about it, it was cut short
         elif value is False:
             self._after_failure(job, ProcessingFailedError(job.rung.name, job.name), is_own=True)
         else:
