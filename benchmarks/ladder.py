@@ -69,7 +69,9 @@ async def _failover(times: int) -> float:
     took = []
     for _ in range(times):
         started_at = 0.0
-        async with SignalSink() as sink, PriorityProcessorAtom(1, fail, sink, failure_threshold=3) as primary, \
+        async with SignalSink() as sink, PriorityProcessorAtom(
+                1, fail, sink, failure_threshold=3, on_failed=lambda item, error: None
+        ) as primary, \
                 PriorityProcessorAtom(2, take_over, sink):  # fmt: skip
             for item in range(20):
                 await primary.enqueue(item)
