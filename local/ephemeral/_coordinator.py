@@ -15,6 +15,7 @@ import anyio
 
 from ._bodies import ENDED, BodyRunner, as_coroutine_function, is_async_function, order_to_end, takes_operation
 from ._checks import optional_seconds, whole_number
+from ._coordinator_counters import CoordinatorCounters
 from ._emitter import Emitter
 from ._errors import CoordinatorNotCompletedError
 from ._history import OperationHistory
@@ -26,7 +27,6 @@ from ._operations import COMPLETED, Operation, Outcome, current, drop_tracebacks
 from ._options import EphemeralOptions, options_or_default
 from ._reactions import RUN, Verdict
 from ._sources import Feed
-from ._statistics import CoordinatorStatistics
 from ._steering import Steering, rules_of
 from ._workers import Worker, Workers
 
@@ -39,7 +39,7 @@ AsyncBody = Callable[[T], Awaitable[R]] | Callable[[T, Operation], Awaitable[R]]
 PlainBody = Callable[[T], R] | Callable[[T, Operation], R]
 
 
-class CoordinatorBase(OperationWindow[S], Generic[T, S]):
+class CoordinatorBase(OperationWindow[S], CoordinatorCounters, Generic[T, S]):
     """Runs a body for each enqueued item, in this process, within bounds, and remembers what ran for a while.
 
     Everything belongs to the thread of the loop that runs its block, but for `enqueue_threadsafe`.
@@ -493,71 +493,6 @@ class CoordinatorBase(OperationWindow[S], Generic[T, S]):
         assert callback is not None
         self._emitter.call(callback, operation.snapshot())
 
-    # Counters
-
-    @property
-    def pending_count(self) -> int:
-        """Items that wait."""
-        return len(self._line)
-
-    @property
-    def active_count(self) -> int:
-        """Operations that run."""
-        return self._active
-
-    @property
-    def total_enqueued(self) -> int:
-        """Items accepted so far: derived from the other counters, so that they cannot disagree."""
-        ended = self._total_completed + self._total_failed + self._total_skipped + self._total_cancelled
-        return len(self._line) + self._active + ended
-
-    @property
-    def total_completed(self) -> int:
-        """Operations whose body returned."""
-        return self._total_completed
-
-    @property
-    def total_failed(self) -> int:
-        """Operations whose body raised, or ran out of time."""
-        return self._total_failed
-
-    @property
-    def total_skipped(self) -> int:
-        """Items passed over because of a signal."""
-        return self._total_skipped
-
-    @property
-    def total_cancelled(self) -> int:
-        """Items and operations cancelled."""
-        return self._total_cancelled
-
-    @property
-    def is_paused(self) -> bool:
-        """Whether starting items is held up by `pause`."""
-        return self._is_paused
-
-    @property
-    def is_deferred(self) -> bool:
-        """Whether a signal holds items back now: those that wait, and those that come."""
-        return self._steering.is_holding and not self.is_drained
-
-    @property
-    def is_completed(self) -> bool:
-        """Whether it takes no more items."""
-        return self._intake.is_closed
-
-    @property
-    def is_drained(self) -> bool:
-        """Whether it takes no more items, all that were accepted have ended, and a source of them is closed."""
-        if not self._intake.is_closed or len(self._line) or self._active:
-            return False
-        return self._feed is None or not self._feed.is_running
-
-    @property
-    def current_max_concurrency(self) -> int:
-        """How many operations may run now."""
-        return self._workers.limit
-
     def set_max_concurrency(self, limit: int) -> None:
         """Change how many operations may run: more start at once, fewer as soon as running ones end.
 
@@ -570,23 +505,3 @@ class CoordinatorBase(OperationWindow[S], Generic[T, S]):
         if not self._options.enable_dynamic_concurrency:
             raise RuntimeError("set_max_concurrency() needs EphemeralOptions(enable_dynamic_concurrency=True)")
         self._workers.limit = whole_number("max_concurrency", limit)
-
-    def statistics(self) -> CoordinatorStatistics:
-        """Return all counters of one instant."""
-        handlers = self._emitter.handler_statistics
-        return CoordinatorStatistics(
-            pending_count=self.pending_count,
-            active_count=self.active_count,
-            total_enqueued=self.total_enqueued,
-            total_completed=self._total_completed,
-            total_failed=self._total_failed,
-            total_skipped=self._total_skipped,
-            total_cancelled=self._total_cancelled,
-            tracked=len(self._recent()),
-            max_concurrency=self._workers.limit,
-            callback_errors=self._emitter.errors + handlers.failed,
-            dropped_signals=handlers.dropped,
-            is_paused=self._is_paused,
-            is_deferred=self.is_deferred,
-            is_completed=self.is_completed,
-        )
