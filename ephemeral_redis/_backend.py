@@ -17,9 +17,10 @@ from ephemeral.abc import ITEM_SIGNALS, SignalBackend, seconds, whole_number
 from ._client import redacted_url, url_factory
 from ._clock import BusClock
 from ._keys import Keys
-from ._life import Life, Settings
+from ._life import Life
 from ._outbox import Outbox
 from ._scripts import Bounds
+from ._settings import Settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable

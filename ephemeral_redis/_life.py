@@ -7,7 +7,7 @@ import logging
 import random
 import time
 from concurrent.futures import Future, InvalidStateError
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import anyio
 import redis.exceptions
@@ -26,12 +26,11 @@ from ._statistics import BusStatistics, Tally
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ephemeral.abc import HealthReport, HealthWatcher, Pattern, SignalReceiver, Swap
+    from ephemeral.abc import HealthReport, HealthWatcher, SignalReceiver, Swap
 
     from ._clock import BusClock
-    from ._keys import Keys
     from ._outbox import Outbox
-    from ._scripts import Bounds
+    from ._settings import Settings
 
 FIRST_BACKOFF = 0.02
 LAST_BACKOFF = 0.5
@@ -39,34 +38,6 @@ LAST_BACKOFF = 0.5
 
 T = TypeVar("T")
 _log = logging.getLogger("ephemeral")
-
-
-class Settings(NamedTuple):
-    """What a backend was made with.
-
-    Attributes:
-        make_client: Makes a redis-py client from its settings.
-        address: Where the bus is, for people; no secrets in it.
-        keys: The namespace.
-        bounds: What the bus keeps.
-        publish: Which signals leave this process.
-        mirror: Which signals of others are wanted; None: none.
-        publish_items: Whether what ladders raise for each item goes into its stream.
-        mirror_items: Whether that of others is wanted.
-        max_outbox: Signals that may wait to be sent.
-        require: Whether opening fails while the bus is away.
-    """
-
-    make_client: Callable[..., Any]
-    address: str
-    keys: Keys
-    bounds: Bounds
-    publish: Pattern
-    mirror: Pattern | None
-    publish_items: bool
-    mirror_items: bool
-    max_outbox: int
-    require: bool
 
 
 class Life:

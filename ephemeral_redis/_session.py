@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from ephemeral.abc import SharedRecord, SignalReceiver, Swap
 
     from ._clock import BusClock
-    from ._life import Settings
     from ._mirror import Mirror
     from ._reports import Reports
     from ._sender import Sender
+    from ._settings import Settings
     from ._statistics import Tally
 
 MINIMUM_VERSION = (6, 2)
