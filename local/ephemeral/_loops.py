@@ -7,7 +7,6 @@ and a clock that is one bound method (anyio looks its backend up at each reading
 
 from __future__ import annotations
 
-import asyncio
 import sys
 import threading
 import time
@@ -47,6 +46,7 @@ def current_loop() -> Loop:
     """
     native: Any = anyio.lowlevel.current_token().native_token
     if hasattr(native, "call_soon_threadsafe"):  # asyncio, and loops that follow its interface
+        asyncio: Any = sys.modules["asyncio"]  # loaded with the loop: to import it here would cost 30 ms
         # asyncio's own loops read this very clock, through one more Python call: 94 against 54 ns.
         kind = cast("type[object]", type(native))
         is_plain = getattr(kind, "time", None) is asyncio.BaseEventLoop.time
