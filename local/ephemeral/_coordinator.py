@@ -9,11 +9,19 @@ from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, 
 from contextlib import AbstractAsyncContextManager
 from contextvars import Context
 from types import TracebackType
-from typing import Any, ClassVar, Generic, Self, TypeVar, cast
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import anyio
 
-from ._bodies import ENDED, BodyRunner, as_coroutine_function, is_async_function, order_to_end, takes_operation
+from ._bodies import (
+    ENDED,
+    BodyRunner,
+    as_coroutine_function,
+    is_async_function,
+    is_cancellation,
+    order_to_end,
+    takes_operation,
+)
 from ._checks import optional_seconds, whole_number
 from ._coordinator_counters import CoordinatorCounters
 from ._emitter import Emitter
@@ -440,7 +448,7 @@ class CoordinatorBase(OperationWindow[S], CoordinatorCounters, Generic[T, S]):
 
     def _broke(self, operation: Operation, error: BaseException) -> None:
         """Count a failed or cancelled operation; raise only what must end the whole block."""
-        if self._is_cancellation(error):
+        if is_cancellation(error, self._workers.cancelled_class):
             self._cancelled(operation)
             return
         operation.keep_error(error)
@@ -451,12 +459,6 @@ class CoordinatorBase(OperationWindow[S], CoordinatorCounters, Generic[T, S]):
         self._end(operation, Outcome.FAILED)
         if order is not None:
             raise order
-
-    def _is_cancellation(self, error: BaseException) -> bool:
-        kind = self._workers.cancelled_class
-        if isinstance(error, BaseExceptionGroup):  # trio's nurseries may group what cancelled their tasks
-            return cast("BaseExceptionGroup[BaseException]", error).split(kind)[1] is None
-        return isinstance(error, kind)
 
     def _cancelled(self, operation: Operation) -> None:
         """Count a body that was cut short, whatever it did about it."""

@@ -10,7 +10,7 @@ from typing import Any, Final, Generic, TypeVar, cast, overload
 
 import anyio
 
-from ._bodies import order_to_end
+from ._bodies import is_cancellation, order_to_end
 from ._checks import optional_seconds
 from ._coordinator import AsyncBody, CoordinatorBase, PlainBody
 from ._error_copies import copy_error, traceback_of_body
@@ -239,7 +239,11 @@ class EphemeralResultCoordinator(CoordinatorBase[T, EphemeralOperationResultSnap
     def _broke(self, operation: Operation, error: BaseException) -> None:
         assert isinstance(operation, _ResultOperation)
         answer = operation.answer
-        if answer is not None and order_to_end(error) is None and not self._is_cancellation(error):
+        if (
+            answer is not None
+            and order_to_end(error) is None
+            and not is_cancellation(error, self._workers.cancelled_class)
+        ):
             answer.error, answer.trace = error, traceback_of_body(error)
             error = copy_error(error)
         super()._broke(operation, error)
