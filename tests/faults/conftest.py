@@ -67,3 +67,13 @@ def joined_fixture():
 @pytest.fixture(name="until")
 def until_fixture():
     return until
+
+
+@pytest.fixture
+def tried(record_property):
+    """Record what was tried, for the tables in docs: ``tried("Network", "200 ms each way", raised=5, received=5)``."""
+
+    def record(area, what, **figures):
+        record_property("tried", {"area": area, "what": what, **figures})
+
+    return record
