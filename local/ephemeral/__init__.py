@@ -22,7 +22,9 @@ from ._health import HealthOptions as HealthOptions
 from ._ids import next_id as next_id
 from ._keyed import EphemeralKeyedWorkCoordinator as EphemeralKeyedWorkCoordinator
 from ._ladder_status import GroupStatistics as GroupStatistics
+from ._ladder_status import LadderStatus as LadderStatus
 from ._ladder_status import ProcessorHealth as ProcessorHealth
+from ._ladder_status import RungStatus as RungStatus
 from ._listeners import Subscription as Subscription
 from ._operations import EphemeralOperationSnapshot as EphemeralOperationSnapshot
 from ._operations import Operation as Operation
@@ -59,6 +61,7 @@ __all__ = [
     "EphemeralWorkCoordinator",
     "GroupStatistics",
     "HealthOptions",
+    "LadderStatus",
     "NoHealthyProcessorError",
     "Operation",
     "OperationCancelledError",
@@ -67,6 +70,7 @@ __all__ = [
     "ProcessingFailedError",
     "ProcessorHealth",
     "RunSummary",
+    "RungStatus",
     "SignalBlockReason",
     "SignalConstraints",
     "SignalDispatcher",

@@ -209,6 +209,16 @@ class HealthRecord:
         """When the next probe may start, a lease that is out considered; infinite: not as things are."""
         return self.probe_at if self.lease is None else max(self.probe_at, self.lease.until)
 
+    def shifted(self, by: float) -> HealthRecord:
+        """Return it with every time *by* seconds later: in another clock."""
+        return replace(
+            self,
+            since=self.since + by,
+            probe_at=self.probe_at + by,
+            lease=self.lease and self.lease._replace(until=self.lease.until + by),
+            last_probe_at=None if self.last_probe_at is None else self.last_probe_at + by,
+        )
+
     def state_at(self, now: float) -> HealthState:
         """Return the state as people know it: ``"probing"`` while a lease runs."""
         return "probing" if self.lease is not None and now < self.lease.until else self.state

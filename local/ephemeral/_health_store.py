@@ -33,9 +33,9 @@ OnChange: TypeAlias = Callable[[Change], None]
 class HealthStore(ABC):
     """The health of some processors, read without I/O and reported to without waiting.
 
-    All methods belong on the thread of the loop that the processors run on, in plain loop callbacks too. Only
-    ``acquire`` may wait. A name that is not registered is a ``KeyError`` in ``record`` and ``failures``; elsewhere it
-    changes nothing, for a call may end after its processor was closed.
+    All methods but ``record`` and ``failures`` belong on the thread of the loop that the processors run on, in plain
+    loop callbacks too. Only ``acquire`` may wait. A name that is not registered is a ``KeyError`` in ``record`` and
+    ``failures``; elsewhere it changes nothing, for a call may end after its processor was closed.
 
     Every *now* is a time in seconds on one monotonic clock, which never runs back; records use the same one.
 
@@ -61,11 +61,14 @@ class HealthStore(ABC):
 
     @abstractmethod
     def record(self, processor: str) -> HealthRecord:
-        """Return its health as far as it is known here; no I/O."""
+        """Return its health as far as it is known here; no I/O. Any thread may ask."""
 
     @abstractmethod
     def failures(self, processor: str, now: float) -> int:
-        """Return the failures that count against it; of one that is not up, those that took it down."""
+        """Return the failures that count against it; of one that is not up, those that took it down.
+
+        Any thread may ask.
+        """
 
     @abstractmethod
     def failed(self, processor: str, epoch: int, now: float) -> None:
@@ -128,7 +131,7 @@ class LocalHealthStore(HealthStore):
 
     def failures(self, processor: str, now: float) -> int:
         entry = self._entries[processor]
-        return entry.evidence.counts(now).failures if entry.record.is_up else entry.record.failures
+        return entry.evidence.failures(now) if entry.record.is_up else entry.record.failures
 
     def failed(self, processor: str, epoch: int, now: float) -> None:
         entry = self._entries.get(processor)
@@ -215,6 +218,11 @@ class Evidence:
         self._prune(self._failures, now)
         self._prune(self._successes, now)
         return Counts(len(self._failures), len(self._successes))
+
+    def failures(self, now: float) -> int:
+        # Of a copy, which is made in one step: any thread may ask, and this one may be counting.
+        oldest = now - self._rules.failure_window
+        return sum(stamp >= oldest for stamp in self._failures.copy())
 
     def clear(self) -> None:
         self._failures.clear()

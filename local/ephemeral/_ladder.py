@@ -9,10 +9,9 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
-import weakref
 from collections.abc import AsyncGenerator
 from contextvars import Context
-from typing import Any, Final, Unpack
+from typing import Any, Final, Unpack, cast
 
 import anyio
 
@@ -21,6 +20,7 @@ from ._calls import LadderCalls
 from ._errors import CoordinatorCompletedError, NoHealthyProcessorError
 from ._group import GroupOptions, NamedOptions
 from ._ids import next_id
+from ._ladder_status import GroupStatistics, LadderStatus, RungStatus, ShownLadder, ladders_of
 from ._loops import current_loop
 from ._rungs import Item, Probe, Rung, first_up
 from ._shared_health import health_store_of
@@ -30,7 +30,7 @@ from ._workers import Worker
 _log: Final = logging.getLogger("ephemeral")
 
 
-class Ladder(LadderCalls):
+class Ladder(LadderCalls, ShownLadder):
     """The rungs of one group on one sink, and all their work.
 
     Everything belongs to the thread of the loop that runs the blocks, but for the intake's call from other threads.
@@ -268,15 +268,53 @@ class Ladder(LadderCalls):
             with anyio.CancelScope(deadline=self._watch_until):
                 await self._watch_wanted.wait()
 
+    # Whoever looks sees, from any thread
 
-# Neither side is kept alive by this: a sink that is dropped takes its ladders along, a ladder its entry.
-_ladders: weakref.WeakKeyDictionary[SignalSink, weakref.WeakValueDictionary[str, Ladder]] = weakref.WeakKeyDictionary()
+    def statistics(self) -> GroupStatistics:
+        """Return the counters; on another thread than the loop's they may be of two instants."""
+        counters = {
+            "total_completed": self.total_completed,
+            "total_failed": self.total_failed,
+            "total_cancelled": self.total_cancelled,
+            "total_abandoned": self.total_abandoned,
+            "total_undelivered": len(self.undelivered),
+        }
+        pending, active = self.pending, self.active
+        return GroupStatistics(
+            pending_count=pending,
+            active_count=active,
+            total_enqueued=pending + active + sum(counters.values()),
+            **counters,
+            callback_errors=self.callback_errors,
+        )
+
+    def status(self) -> LadderStatus | None:
+        if not self.workers.is_open or not self.route.rungs:
+            return None
+        now = self.workers.now()
+        to_wall = self._sink.now() - now
+        try:
+            rungs = tuple(self._rung_status(rung, now, to_wall) for rung in tuple(self.route.rungs))
+        except KeyError:  # it is ending just now, on its own thread
+            return None
+        return LadderStatus(group=self.group, rungs=rungs, statistics=self.statistics())
+
+    def _rung_status(self, rung: Rung, now: float, to_wall: float) -> RungStatus:
+        record, failures = self.route.health_of(rung, now)
+        return RungStatus(
+            priority=rung.priority,
+            record=record.shifted(to_wall),
+            failures=failures,
+            rules=rung.rules,
+            slots=rung.slots,
+            active=rung.active,
+        )
 
 
 def ladder_of(sink: SignalSink, group: str) -> Ladder:
     """Return the ladder of *group* on *sink*; a new one if there is none, or if the last one has closed."""
-    groups = _ladders.setdefault(sink, weakref.WeakValueDictionary())
-    last = groups.get(group)
+    groups = ladders_of(sink)
+    last = cast("Ladder | None", groups.get(group))
     if last is not None and not last.intake.is_closed:
         return last
     ladder = groups[group] = Ladder(group, sink, health_store_of(sink))

@@ -1,11 +1,13 @@
-"""What a ladder shows of itself: the health of a rung, the counters of a group."""
+"""What a ladder shows of itself: the health of a rung, the counters of a group; and which ladders a sink has."""
 
 from __future__ import annotations
 
+import weakref
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from datetime import datetime
 
-from ._health import HealthState
+from ._health import HealthRecord, HealthRules, HealthState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,3 +65,69 @@ class GroupStatistics:
     total_abandoned: int
     total_undelivered: int
     callback_errors: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RungStatus:
+    """One processor of a ladder, as its worker sees it.
+
+    Attributes:
+        priority: Its place in the ladder.
+        record: Its health, times in UTC epoch seconds of the sink's clock.
+        failures: How many count against it now; of one that is down, how many took it down.
+        rules: By which this worker judges it.
+        slots: How many items it may process at once.
+        active: Slots taken.
+    """
+
+    priority: int
+    record: HealthRecord
+    failures: int
+    rules: HealthRules
+    slots: int
+    active: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LadderStatus:
+    """One group of a sink, as its worker sees it.
+
+    Attributes:
+        group: Its name.
+        rungs: By priority, the most wanted first.
+        statistics: Its counters.
+    """
+
+    group: str
+    rungs: tuple[RungStatus, ...]
+    statistics: GroupStatistics
+
+    @property
+    def route(self) -> str | None:
+        """The processor that new work goes to; None: none is healthy, so work waits."""
+        return next((rung.record.processor for rung in self.rungs if rung.record.is_up), None)
+
+
+class ShownLadder(ABC):
+    """A ladder, as whoever looks at a sink sees it."""
+
+    @abstractmethod
+    def status(self) -> LadderStatus | None:
+        """Return what it shows of itself; None: its blocks are not open. Any thread may ask."""
+
+
+# Neither side is kept alive by this: a sink that is dropped takes its ladders along, a ladder its entry.
+_ladders: weakref.WeakKeyDictionary[object, weakref.WeakValueDictionary[str, ShownLadder]] = weakref.WeakKeyDictionary()
+
+
+def ladders_of(sink: object) -> weakref.WeakValueDictionary[str, ShownLadder]:
+    """Return the ladders on *sink* by group, for those who make them."""
+    return _ladders.setdefault(sink, weakref.WeakValueDictionary())
+
+
+def show_ladders(sink: object) -> tuple[LadderStatus, ...]:
+    """Return the status of each ladder on *sink* whose blocks are open, by group. Any thread may ask."""
+    # The references are listed in one step; the values themselves could change under an iteration.
+    ladders = [reference() for reference in ladders_of(sink).valuerefs()]
+    shown = [status for ladder in ladders if ladder is not None and (status := ladder.status()) is not None]
+    return tuple(sorted(shown, key=lambda status: status.group))

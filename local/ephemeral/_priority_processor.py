@@ -390,25 +390,7 @@ class PriorityProcessorAtom(Generic[T, R]):
 
     def statistics(self) -> GroupStatistics:
         """Return all counters of the group, of one instant."""
-        ladder = self._ladder
-        ended = (
-            ladder.total_completed
-            + ladder.total_failed
-            + ladder.total_cancelled
-            + ladder.total_abandoned
-            + len(ladder.undelivered)
-        )
-        return GroupStatistics(
-            pending_count=ladder.pending,
-            active_count=ladder.active,
-            total_enqueued=ladder.pending + ladder.active + ended,
-            total_completed=ladder.total_completed,
-            total_failed=ladder.total_failed,
-            total_cancelled=ladder.total_cancelled,
-            total_abandoned=ladder.total_abandoned,
-            total_undelivered=len(ladder.undelivered),
-            callback_errors=ladder.callback_errors,
-        )
+        return self._ladder.statistics()
 
 
 def _check_group(group: object) -> None:

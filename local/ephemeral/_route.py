@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import logging
 import math
 from collections.abc import Callable, Iterator
@@ -52,12 +53,15 @@ class Route:
         """Take *rung* in, in its place."""
         self._health.register(rung.name, rung.rules, now)
         rung.follow(self._health.record(rung.name))
-        self.rungs.append(rung)
-        self.rungs.sort(key=lambda other: other.priority)
+        # Not sorted in place: meanwhile another thread, which shows the ladder, would find it empty.
+        bisect.insort(self.rungs, rung, key=lambda other: other.priority)
         self._choose()
 
     def health_of(self, rung: Rung, now: float) -> tuple[HealthRecord, int]:
-        """Return its record and the failures that count against it; once the group has ended, as they were then."""
+        """Return its record and the failures that count against it; once the group has ended, as they were then.
+
+        Any thread may ask; on another than the loop's a ``KeyError`` says that the group is just ending.
+        """
         return rung.last_health or (self._health.record(rung.name), self._health.failures(rung.name, now))
 
     def end(self, now: float) -> None:

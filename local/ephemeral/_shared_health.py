@@ -7,7 +7,6 @@ row also holds the trip of a worker that sees failures which its fleet, by its q
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from functools import partial
@@ -91,7 +90,7 @@ class SharedHealthStore(HealthStore):
         if not entry.shown.is_up:
             return entry.shown.failures
         is_recent = now - entry.counted_at <= entry.rules.failure_window
-        return max(entry.evidence.counts(now).failures, entry.counted if is_recent else 0)
+        return max(entry.evidence.failures(now), entry.counted if is_recent else 0)
 
     # Reports
 
@@ -104,7 +103,7 @@ class SharedHealthStore(HealthStore):
         self._report(entry, has_failed=True)
         own = entry.evidence.counts(now)
         # Alone, what this worker sees is all there is to judge by; whatever quorum was asked for cannot be asked.
-        fleet, origins = (own, entry.rules.quorum) if self._is_alone else (Counts(0), 0)
+        fleet, origins = (own, entry.rules.quorum) if self._decides_alone(entry) else (Counts(0), 0)
         if judge(entry.rules, own=own, fleet=fleet, origins=origins) is not None:
             now_there, origin = self._backend.bus_time(), self._backend.origin
             change = trip(entry.current, entry.rules, "worker", failures=own.failures, by=origin, now=now_there)
@@ -126,8 +125,8 @@ class SharedHealthStore(HealthStore):
     def _report(self, entry: SharedEntry, *, has_failed: bool) -> None:
         # Of the table's epoch, and of the record as it is now: it may be told much later.
         record, rules, origin = entry.row.record, entry.rules, self._backend.origin
-        if not record.is_up:
-            return  # up for this worker alone, which found so while the bus was away
+        if not record.is_up or not entry.row.is_readable:
+            return  # up for this worker alone, which found so while the bus was away or the row could not be read
         entry.is_awaited = entry.is_awaited or has_failed
 
         def down_at(time: float) -> HealthRecord:
@@ -146,7 +145,7 @@ class SharedHealthStore(HealthStore):
         change = grant(entry.current, entry.rules, owner=self._backend.origin, now=time)
         if change is None:
             return None
-        if self._is_alone or entry.own is not None:
+        if self._decides_alone(entry) or entry.own is not None:
             self._put_own(entry, change)
         else:
             future = self._backend.swap(_swap(change, entry.row))
@@ -191,11 +190,11 @@ class SharedHealthStore(HealthStore):
         if entry.own is not None and entry.row.record.is_up:
             # Down for this worker alone: its own row is all there is to reset.
             self._drop_own(entry, "reset")
-        if entry.expected.is_up:
+        if not entry.expected.is_up:
+            self._decide_at_once(entry, lambda record, time: reset(record, by=origin, now=time))
+        elif not self._decides_alone(entry):
             future = self._backend.swap(Swap("forgotten", entry.row.version, entry.row.record))
             future.add_done_callback(lambda done: self._hop(partial(self._forgot, processor, done)))
-        else:
-            self._decide_at_once(entry, lambda record, time: reset(record, by=origin, now=time))
 
     def _forgot(self, processor: str, future: Future[bool]) -> None:
         if future.exception() is None and not future.result():
@@ -206,7 +205,7 @@ class SharedHealthStore(HealthStore):
         change = decision(entry.expected, self._backend.bus_time())
         if change is None:
             return
-        if self._is_alone:
+        if self._decides_alone(entry):
             self._put_own(entry, change)
             entry.undecided = decision
             return
@@ -221,12 +220,16 @@ class SharedHealthStore(HealthStore):
         change = decision(entry.current, self._backend.bus_time())
         if change is None:
             return
-        if self._is_alone or entry.own is not None:
+        if self._decides_alone(entry) or entry.own is not None:
             self._put_own(entry, change)
             # The fleet is offered it as soon as it can be asked.
-            entry.undecided = decision if self._is_alone else None
+            entry.undecided = decision if self._decides_alone(entry) else None
         else:
             self._offer(entry, decision, change)
+
+    def _decides_alone(self, entry: SharedEntry) -> bool:
+        """Whether the fleet cannot be asked: the bus is away, or holds a row that this version does not understand."""
+        return self._is_alone is True or not entry.row.is_readable
 
     def _offer(self, entry: SharedEntry, decision: Decision, change: Change) -> None:
         entry.is_awaited = True
@@ -274,18 +277,23 @@ class SharedHealthStore(HealthStore):
             row = rows.get(entry.row.record.processor)
             if row is not None:
                 self._follow(entry, row, "reset", is_own=False)
-            decision, entry.undecided = entry.undecided, None
-            change = decision and decision(entry.row.record, self._backend.bus_time())
-            if decision and change:
-                # What was decided alone goes on being shown until the fleet has taken it or decided otherwise.
-                shown_before = entry.shown if entry.promised is None else entry.promised[1]
-                entry.own, entry.promised = None, (change.after, shown_before)
-                self._offer(entry, decision, change)
-                continue
-            if decision:
-                self._refresh(entry, "reset", is_own=False)  # it is so already, or no longer to be decided
-            if entry.own is not None and not self._may_differ(entry):
-                self._drop_own(entry, "reset")
+            if entry.row.is_readable:
+                self._rejoin(entry)
+
+    def _rejoin(self, entry: SharedEntry) -> None:
+        """Offer the fleet, which can be asked again, what was decided alone; else hold to what it says."""
+        decision, entry.undecided = entry.undecided, None
+        change = decision and decision(entry.row.record, self._backend.bus_time())
+        if decision and change:
+            # What was decided alone goes on being shown until the fleet has taken it or decided otherwise.
+            shown_before = entry.shown if entry.promised is None else entry.promised[1]
+            entry.own, entry.promised = None, (change.after, shown_before)
+            self._offer(entry, decision, change)
+            return
+        if decision:
+            self._refresh(entry, "reset", is_own=False)  # it is so already, or no longer to be decided
+        if entry.own is not None and not self._may_differ(entry):
+            self._drop_own(entry, "reset")
 
     def _may_differ(self, entry: SharedEntry) -> bool:
         """Whether a worker may keep a row of its own: where the fleet is up, and waits for a quorum to say else."""
@@ -323,12 +331,20 @@ class SharedHealthStore(HealthStore):
     def _follow(self, entry: SharedEntry, row: SharedRecord, cause: Cause, *, is_own: bool) -> None:
         if row.version <= entry.row.version:
             return
+        if not row.is_readable:
+            # What was known last goes on holding here, and nobody is asked about it any more.
+            entry.row = entry.row._replace(version=row.version, is_readable=False)
+            self._answered(entry)
+            return
+        was_readable = entry.row.is_readable
         is_new_epoch = row.record.epoch != entry.row.record.epoch
         entry.row = row
         if is_new_epoch:
             entry.forget_counts()
             entry.own = None
         self._refresh(entry, cause, is_own=is_own)
+        if not was_readable and not self._is_alone:
+            self._rejoin(entry)
 
     # Showing
 
@@ -364,15 +380,7 @@ class SharedHealthStore(HealthStore):
 
     def _localized(self, record: HealthRecord) -> HealthRecord:
         """Return a record of the bus's time in the loop's."""
-        shift = self._loop_now() - self._backend.bus_time()
-        last = record.last_probe_at
-        return dataclasses.replace(
-            record,
-            since=record.since + shift,
-            probe_at=record.probe_at + shift,
-            lease=record.lease and record.lease._replace(until=record.lease.until + shift),
-            last_probe_at=None if last is None else last + shift,
-        )
+        return record.shifted(self._loop_now() - self._backend.bus_time())
 
     def _loop_now(self) -> float:
         assert self._loop is not None

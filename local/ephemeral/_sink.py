@@ -17,6 +17,7 @@ from ._clears import SignalClears
 from ._counts import CountKind
 from ._drain_requests import DrainRequests
 from ._ids import next_id
+from ._ladder_status import LadderStatus, show_ladders
 from ._listeners import Listener, ListenerErrorHandler, Listeners, Subscription
 from ._patterns import Pattern, compile_pattern
 from ._questions import SignalQuestions, lower_bound
@@ -300,6 +301,13 @@ class SignalSink(SignalQuestions, SignalClears, DrainRequests, SharedQuestions):
             bus=None if self._bus is None else self._bus.backend.statistics(),
         )
 
+    def get_ladders(self) -> tuple[LadderStatus, ...]:
+        """Return the ladders on this sink whose blocks are open, as this process sees them, by group; no I/O.
+
+        On another thread than their loop's the counters of a group may be of two instants.
+        """
+        return show_ladders(self)
+
     # Bounds and blocks
 
     @property
@@ -397,6 +405,8 @@ class SignalSink(SignalQuestions, SignalClears, DrainRequests, SharedQuestions):
             store=self._store,
             deliver=lambda record: self._listeners.deliver(record, self._listeners.others),
             renew_origin=self._take_origin,
+            statistics=self.statistics,
+            get_ladders=self.get_ladders,
         )
         self._origin = backend.origin
 

@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import anyio
 import anyio.lowlevel
@@ -22,6 +22,10 @@ from ._questions import lower_bound
 from ._signals import validate_name
 from ._window import Record
 from .abc import BusUnavailableError, SignalBackend
+
+if TYPE_CHECKING:
+    from ._ladder_status import LadderStatus
+    from ._sink import SinkStatistics
 
 CLOSE_SECONDS: Final = 2.0
 """How long leaving a sink's block waits for what is still to be sent."""
@@ -116,6 +120,8 @@ class SinkBus:
         store: Puts records into the sink's window; callable on any thread.
         deliver: Calls the sink's listeners with a record, in the calling thread.
         renew_origin: Gives the sink another origin.
+        statistics: Returns the sink's counters.
+        get_ladders: Returns what the sink's ladders show.
 
     Attributes:
         backend: The bus.
@@ -130,10 +136,14 @@ class SinkBus:
         store: Callable[[Sequence[Record]], None],
         deliver: Callable[[Record], None],
         renew_origin: Callable[[str], None],
+        statistics: Callable[[], SinkStatistics],
+        get_ladders: Callable[[], tuple[LadderStatus, ...]],
     ) -> None:
         self.backend = backend
         self.now = now
         self.renew_origin = renew_origin
+        self.statistics = statistics
+        self.get_ladders = get_ladders
         self.publish = backend.publish
         self.undelivered = 0
         self._store = store

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from concurrent.futures import Future
 
+    from ._ladder_status import LadderStatus
+    from ._sink import SinkStatistics
+
 __all__ = [
     "ITEM_SIGNALS",
     "Arrival",
@@ -60,10 +63,18 @@ class SharedRecord(NamedTuple):
     Attributes:
         version: Grows with each change of the row; 0: there is no row yet.
         record: What it says, its times being UTC epoch seconds of the bus.
+        is_readable: False for a row that this version of the library does not understand; *record* is then no more
+            than a name, and whoever asks has to judge the processor alone until the row can be read again.
     """
 
     version: int
     record: HealthRecord
+    is_readable: bool = True
+
+    @classmethod
+    def unreadable(cls, processor: str, version: int) -> SharedRecord:
+        """Return what is known of a row that cannot be read."""
+        return cls(version, HealthRecord(processor, epoch=0, since=0.0, by=""), is_readable=False)
 
 
 class HealthReport(NamedTuple):
@@ -135,6 +146,14 @@ class SignalReceiver(Protocol):
 
     def renew_origin(self, origin: str, /) -> None:
         """Raise under another origin from now on: this process is a fork."""
+        ...
+
+    def statistics(self) -> SinkStatistics:
+        """Return its counters, for telling others of it."""
+        ...
+
+    def get_ladders(self) -> tuple[LadderStatus, ...]:
+        """Return what its ladders show of themselves, for the same."""
         ...
 
 
