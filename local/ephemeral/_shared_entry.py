@@ -2,15 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
-from ._health import Change, HealthRecord, HealthRules
+from ._health import Change, HealthRecord, HealthRules, Lease, finish, give_back, isolate, reset
 from ._health_store import Evidence
 from .abc import HealthNews, SharedRecord
 
-Decision: TypeAlias = Callable[[HealthRecord, float], Change | None]
-"""Takes a record and the bus's time, and says what to make of it, if anything."""
+
+class Verdict(NamedTuple):
+    """What a probe found."""
+
+    rules: HealthRules
+    lease: Lease
+    is_good: bool
+
+    def __call__(self, record: HealthRecord, now: float) -> Change | None:
+        return finish(record, self.rules, self.lease, is_good=self.is_good, now=now)
+
+
+class Return(NamedTuple):
+    """A lease that nobody needs any more."""
+
+    lease: Lease
+
+    def __call__(self, record: HealthRecord, now: float) -> Change | None:  # noqa: ARG002  as decisions are called
+        return give_back(record, self.lease)
+
+
+class ByHand(NamedTuple):
+    """What a person wants, at worker *by*."""
+
+    wish: Literal["isolate", "reset"]
+    by: str
+
+    def __call__(self, record: HealthRecord, now: float) -> Change | None:
+        decide = isolate if self.wish == "isolate" else reset
+        return decide(record, by=self.by, now=now)
+
+
+Decision: TypeAlias = Verdict | Return | ByHand
+"""Takes a record and the bus's time, and says what to make of it, if anything: again whenever it is refused."""
 
 
 class SharedEntry:

@@ -19,17 +19,13 @@ from ._health import (
     HealthRecord,
     HealthRules,
     Lease,
-    finish,
-    give_back,
     grant,
-    isolate,
     judge,
-    reset,
     trip,
 )
 from ._health_store import HealthStore, LocalHealthStore, OnChange, ignore_change
 from ._loops import Loop, current_loop
-from ._shared_entry import Decision, SharedEntry
+from ._shared_entry import ByHand, Decision, Return, SharedEntry, Verdict
 from ._sink import SignalSink
 from .abc import BusUnavailableError, HealthNews, HealthReport, SharedRecord, SignalBackend, Swap
 
@@ -137,18 +133,10 @@ class SharedHealthStore(HealthStore):
     # Decisions
 
     async def acquire(self, processor: str, now: float) -> Lease | None:
-        entry = self._entries.get(processor)
-        if entry is None or now < entry.shown.probe_due_at:
-            return None
-        # Due by the clock it was shown in; the bus's own is known to within a round trip, and might say: not quite yet.
-        time = max(self._backend.bus_time(), entry.current.probe_due_at)
-        change = grant(entry.current, entry.rules, owner=self._backend.origin, now=time)
+        change, future = self._ask(processor, now)
         if change is None:
             return None
-        if self._decides_alone(entry) or entry.own is not None:
-            self._put_own(entry, change)
-        else:
-            future = self._backend.swap(_swap(change, entry.row))
+        if future is not None:
             try:
                 is_granted = await wait_for_future(future)
             except BusUnavailableError:
@@ -160,6 +148,21 @@ class SharedHealthStore(HealthStore):
                 return None
         return self._localized(change.after).lease
 
+    def _ask(self, processor: str, now: float) -> tuple[Change | None, Future[bool] | None]:
+        """Take the lease on a row of this worker's own, or ask the table for it; nothing, if no probe is due."""
+        entry = self._entries.get(processor)
+        if entry is None or now < entry.shown.probe_due_at:
+            return None, None
+        # Due by the clock it was shown in; the bus's own is known to within a round trip, and might say: not quite yet.
+        time = max(self._backend.bus_time(), entry.current.probe_due_at)
+        change = grant(entry.current, entry.rules, owner=self._backend.origin, now=time)
+        if change is None:
+            return None, None
+        if self._decides_alone(entry) or entry.own is not None:
+            self._put_own(entry, change)
+            return change, None
+        return change, self._backend.swap(_swap(change, entry.row))
+
     def _unwanted(self, change: Change, future: Future[bool]) -> None:
         if future.exception() is None and future.result() and change.after.lease is not None:
             self.give_back(change.after.lease)
@@ -167,31 +170,28 @@ class SharedHealthStore(HealthStore):
     def finish(self, lease: Lease, now: float, *, is_good: bool) -> None:  # noqa: ARG002  decided in the bus's time
         entry = self._entries.get(lease.processor)
         if entry is not None:
-            rules = entry.rules
-            self._decide(entry, lambda record, time: finish(record, rules, lease, is_good=is_good, now=time))
+            self._decide(entry, Verdict(entry.rules, lease, is_good))
 
     def give_back(self, lease: Lease) -> None:
         entry = self._entries.get(lease.processor)
         if entry is not None:
-            self._decide(entry, lambda record, _: give_back(record, lease))
+            self._decide(entry, Return(lease))
 
     def isolate(self, processor: str, now: float) -> None:  # noqa: ARG002  decided in the bus's time
         entry = self._entries.get(processor)
         if entry is not None:
-            origin = self._backend.origin
-            self._decide_at_once(entry, lambda record, time: isolate(record, by=origin, now=time))
+            self._decide_at_once(entry, ByHand("isolate", self._backend.origin))
 
     def reset(self, processor: str, now: float) -> None:  # noqa: ARG002  decided in the bus's time
         entry = self._entries.get(processor)
         if entry is None:
             return
-        origin = self._backend.origin
         entry.forget_counts()
         if entry.own is not None and entry.row.record.is_up:
             # Down for this worker alone: its own row is all there is to reset.
             self._drop_own(entry, "reset")
         if not entry.expected.is_up:
-            self._decide_at_once(entry, lambda record, time: reset(record, by=origin, now=time))
+            self._decide_at_once(entry, ByHand("reset", self._backend.origin))
         elif not self._decides_alone(entry):
             future = self._backend.swap(Swap("forgotten", entry.row.version, entry.row.record))
             future.add_done_callback(lambda done: self._hop(partial(self._forgot, processor, done)))
