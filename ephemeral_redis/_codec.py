@@ -7,6 +7,7 @@ unpacked, and every field is checked. What is wrong raises `UndecodableError` an
 from __future__ import annotations
 
 import math
+import re
 import struct
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
@@ -20,8 +21,16 @@ if TYPE_CHECKING:
 
     from ephemeral.abc import SignalRecord
 
+LAYOUT = 1
+"""What each key holds, and what all versions may rely on: the heads of rows, ``p`` and ``r`` of control entries. A
+namespace of a newer one is refused."""
+
 VERSION = b"1"
-"""Of the entries and of the layout of keys; another one is not read."""
+"""Of what this writes into the streams of signals. Fields may be added under the same version, for what is not known is
+passed over; a change in what a known field means takes a new one."""
+
+HEALTH_VERSION = b"1"
+"""The same of rows of the health table and of control entries."""
 
 FULL_BODY_BYTES = 128 * 1024
 """A batch takes no further signal once its body is larger."""
@@ -35,6 +44,7 @@ MAX_BATCH_SIGNALS = 256
 MAX_PAYLOAD_BYTES = 64 * 1024
 MAX_PATH_BYTES = 32 * 1024
 _MAX_DEPTH = 8
+_HEAD = re.compile(rb"(\d{1,18}):\d+:[a-z]:", re.ASCII)
 _MAX_AGE_MS = 0xFFFFFFFF
 _pack: Callable[[Any], bytes] = msgpack.packb  # pyright: ignore[reportAssignmentType, reportUnknownMemberType, reportUnknownVariableType]  as above; None only from a stream
 _unpackb: Callable[..., Any] = msgpack.unpackb  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]  as above
@@ -51,6 +61,10 @@ _LIMITS: dict[str, Any] = {
 
 class UndecodableError(Exception):
     """Bytes on the bus that are not what this version writes."""
+
+
+class NewerError(UndecodableError):
+    """Bytes on the bus that a newer version of this library wrote."""
 
 
 class Entry(NamedTuple):
@@ -71,6 +85,16 @@ class Entry(NamedTuple):
 
 Outgoing: TypeAlias = "tuple[SignalRecord, bytes | None]"
 """A signal on its way out, and its payload as packed; a plain tuple, being made for each signal."""
+
+
+def pack(value: Any) -> bytes:
+    """Pack a value."""
+    return _pack(value)
+
+
+def unpack(packed: bytes) -> Any:
+    """Return a value, bounded in what it may hold; raises whatever msgpack finds for bytes that are none."""
+    return _unpackb(packed, **_LIMITS)
 
 
 def outgoing(record: SignalRecord) -> Outgoing:
@@ -134,8 +158,7 @@ def unpack_entry(entry_id: bytes, fields: Mapping[bytes, bytes], shift: float = 
 
 
 def _unpack_entry(entry_id: bytes, fields: Mapping[bytes, bytes], shift: float) -> Entry:
-    if fields[b"v"] != VERSION:
-        raise UndecodableError(f"version {fields[b'v'][:16]!r}")
+    check_version(fields[b"v"], VERSION)
     body, ages, origin_bytes = fields[b"b"], fields[b"a"], fields[b"o"]
     count, position = int(fields[b"n"]), int(fields[b"q"])
     if len(body) > MAX_BODY_BYTES or len(origin_bytes) != 8 or not 0 < count <= MAX_BATCH_SIGNALS or position < 0:
@@ -175,10 +198,14 @@ def unpack_payload(packed: Any) -> Any:
 
 
 def pack_record(record: HealthRecord) -> bytes:
-    """Pack what a row says beside its head: version, epoch, state and failures stand in front of it as text."""
+    """Pack a record with the version it is written in.
+
+    A row is this behind a head that scripts can read, all in text up to the record: the row's own version, its epoch,
+    ``u`` or ``d``, its failures, and the version it is written in, each followed by a colon.
+    """
     lease = record.lease and [record.lease.owner, record.lease.fence, record.lease.until]
     probe_at = None if math.isinf(record.probe_at) else record.probe_at
-    return _pack(
+    packed = _pack(
         [
             record.since,
             record.by,
@@ -191,18 +218,21 @@ def pack_record(record: HealthRecord) -> bytes:
             record.last_probe_at,
         ]
     )
+    return HEALTH_VERSION + b":" + packed
 
 
 def unpack_row(processor: str, value: bytes) -> SharedRecord | None:
     """Return a row of the health table; None where there is none.
 
     Raises:
+        NewerError: A newer version of this library wrote it.
         UndecodableError: It is no row of ours.
     """
     if not value:
         return None
     try:
-        version, epoch, _, failures, packed = value.split(b":", 4)
+        version, epoch, _, failures, written_in, packed = value.split(b":", 5)
+        check_version(written_in, HEALTH_VERSION)
         since, by, state, failed, good, probe_at, lease, fence, last, *_ = _unpackb(packed, **_LIMITS)
         if state not in {"up", "down", "isolated"}:
             raise UndecodableError("state")  # noqa: TRY301  one handler words them all
@@ -221,8 +251,36 @@ def unpack_row(processor: str, value: bytes) -> SharedRecord | None:
             last_probe_at=None if last is None else float(last),
         )
         return SharedRecord(int(version), record)
+    except NewerError:
+        raise
     except Exception as error:  # noqa: BLE001  as above
         raise UndecodableError(f"row of {processor!r}: {type(error).__name__}: {error}") from None
+
+
+def known_row(processor: str, value: bytes) -> SharedRecord | None:
+    """Return a row of the health table, an unreadable one if its head is all that can be read; None without even that.
+
+    A head that cannot be read is none for the scripts either: the next decision replaces it.
+    """
+    try:
+        return unpack_row(processor, value)
+    except UndecodableError:
+        head = _HEAD.match(value)
+        return SharedRecord.unreadable(processor, int(head[1])) if head else None
+
+
+def check_version(found: bytes, known: bytes) -> None:
+    """Raise unless what is written in version *found* can be read by who knows version *known*.
+
+    Raises:
+        NewerError: It is a newer one.
+        UndecodableError: It is none that ever was.
+    """
+    if found == known:
+        return
+    if found.isdigit() and len(found) < 10 and int(found) > int(known):
+        raise NewerError(f"version {int(found)}, and this one knows {int(known)}")
+    raise UndecodableError(f"version {found[:16]!r}")
 
 
 def _check(place: Any, signal: Any, key: Any, operation_id: Any) -> None:

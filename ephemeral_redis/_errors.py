@@ -11,15 +11,19 @@ class SignalBusError(EphemeralError):
     Attributes:
         address: Where the bus was looked for, without user name and password.
         reason: What the server, or the way to it, said.
+        advice: What to do about it.
     """
 
-    def __init__(self, address: str, reason: str) -> None:
-        super().__init__(address, reason)
+    def __init__(
+        self, address: str, reason: str, advice: str = "check the URL, the server and its version (>= 6.2)"
+    ) -> None:
+        super().__init__(address, reason, advice)
         self.address = address
         self.reason = reason
+        self.advice = advice
 
     def __str__(self) -> str:
-        return f"no usable bus at {self.address}: {self.reason}; check the URL, the server and its version (>= 6.2)"
+        return f"no usable bus at {self.address}: {self.reason}; {self.advice}"
 
 
 class ServerStartError(EphemeralError):

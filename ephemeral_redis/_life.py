@@ -181,6 +181,7 @@ class Life:
             gaps=tally.gaps,
             missed=tally.missed,
             undecodable=tally.undecodable,
+            foreign=tally.foreign,
             reports=tally.reports,
             reports_dropped=self._reports.dropped,
             transitions=tally.transitions,
@@ -231,6 +232,7 @@ class Life:
             await self._stop.wait()
             with anyio.move_on_after(self._stop_timeout):
                 await self._drained()
+                await session.leave()
             tasks.cancel_scope.cancel()
         self.is_ended = True
         self._mirror.lose()

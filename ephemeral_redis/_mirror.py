@@ -79,7 +79,9 @@ class Mirror:
         """
         known = self.rows.get(processor)
         version = row.version if row else 0
-        return None if known is None or known.version <= version else Swap("healed", version, known.record)
+        if known is None or not known.is_readable or known.version <= version:
+            return None
+        return Swap("healed", version, known.record)
 
     def lose(self) -> None:
         """Tell everybody that the bus is away."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast, get_args
 import anyio
 
 from ephemeral import matches_pattern
-from ephemeral.abc import HealthNews, NewsKind, Positions
+from ephemeral.abc import HealthNews, NewsKind, Positions, SharedRecord
 
 from . import _codec
 from ._client import BLOCK_SECONDS
@@ -16,7 +16,7 @@ from ._client import BLOCK_SECONDS
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from ephemeral.abc import Pattern, SharedRecord, SignalReceiver, SignalRecord
+    from ephemeral.abc import Pattern, SignalReceiver, SignalRecord
 
     from ._clock import BusClock
     from ._mirror import Mirror
@@ -94,8 +94,8 @@ class ControlReader:
             try:
                 row = _codec.unpack_row(processor, value)
             except _codec.UndecodableError as error:
-                _note_undecodable(self._tally, error)
-                continue
+                _note(self._tally, error)
+                row = _codec.known_row(processor, value)
             rows.update({processor: row} if row is not None else {})
         return rows
 
@@ -113,8 +113,10 @@ class ControlReader:
         try:
             news = _news(fields)
         except Exception as error:  # noqa: BLE001  whatever anybody wrote there, the reader goes on
-            _note_undecodable(self._tally, error)
-            return
+            _note(self._tally, error)
+            if not isinstance(error, _codec.NewerError) or (newer := _newer_news(fields)) is None:
+                return
+            news = newer
         if news.origin == self._origin and news.row is not None:
             self._tally.transitions += 1
         self._mirror.hear(news)
@@ -185,7 +187,7 @@ class SignalReader:
                 return []
             entry = _codec.unpack_entry(entry_id, fields, shift)
         except _codec.UndecodableError as error:
-            _note_undecodable(self._tally, error)
+            _note(self._tally, error)
             return []
         arrival = self._positions[stream].arrive(
             entry.origin, entry.position, len(entry.records), is_first=entry.is_first
@@ -216,6 +218,7 @@ class SignalReader:
 
 
 def _news(fields: Mapping[bytes, bytes]) -> HealthNews:
+    _codec.check_version(fields[b"v"], _codec.HEALTH_VERSION)
     kind, processor = fields[b"k"].decode(), _codec.text(fields[b"p"])
     if kind not in _KINDS:
         raise _codec.UndecodableError(f"kind {kind!r:.40}")
@@ -224,7 +227,26 @@ def _news(fields: Mapping[bytes, bytes]) -> HealthNews:
     return HealthNews(cast("NewsKind", kind), fields[b"o"].hex(), processor, row, failures)
 
 
-def _note_undecodable(tally: Tally, error: Exception) -> None:
+def _newer_news(fields: Mapping[bytes, bytes]) -> HealthNews | None:
+    """Return what an entry of a newer version tells all the same: whose row cannot be read from now on, if any."""
+    processor, value = fields.get(b"p"), fields.get(b"r", b"")
+    row = None if processor is None else _codec.known_row(_codec.text(processor), value)
+    if row is None:
+        return None
+    name = row.record.processor
+    return HealthNews("healed", "", name, SharedRecord.unreadable(name, row.version), 0)
+
+
+def _note(tally: Tally, error: Exception) -> None:
+    if isinstance(error, _codec.NewerError):
+        if not tally.foreign:
+            _log.warning(
+                "a newer version of this library shares the bus (%s): what it writes is passed over, and a processor"
+                " that it decided about is judged by this process alone; upgrade this one; further entries are counted",
+                error,
+            )
+        tally.foreign += 1
+        return
     if not tally.undecodable:
         _log.warning("an entry on the bus cannot be read and is passed over: %s; further ones are counted", error)
     tally.undecodable += 1

@@ -177,7 +177,7 @@ class Calls(NamedTuple):
             *(down.epoch, _codec.pack_record(down)),
         ]
         verdict, count, server_us, row = await script("report")(self.client, self._health(processor), arguments)
-        return Answer(verdict != 0, count, int(server_us) / 1e6, _codec.unpack_row(processor, row))
+        return Answer(verdict != 0, count, int(server_us) / 1e6, _codec.known_row(processor, row))
 
     async def swap(self, swap: Swap) -> tuple[bool, float, SharedRecord | None]:
         """Offer a decision; return whether it was taken, the server's time, and the row as it now is."""
@@ -187,7 +187,12 @@ class Calls(NamedTuple):
             *(record.epoch, "u" if record.is_up else "d", record.failures, _codec.pack_record(record)),
         ]
         is_done, server_us, row = await script("swap")(self.client, self._health(record.processor), arguments)
-        return bool(is_done), int(server_us) / 1e6, _codec.unpack_row(record.processor, row)
+        return bool(is_done), int(server_us) / 1e6, _codec.known_row(record.processor, row)
+
+    async def enrol(self, record: bytes, *, lifetime: float, limit: int) -> None:
+        """Have the roster hold *record* for *lifetime* seconds, among at most *limit*; empty: take it out."""
+        keys = [self.keys.roster, self.keys.record(self.origin)]
+        await script("roster")(self.client, keys, [self.origin, record, int(lifetime * 1000), limit])
 
     async def snapshot(self) -> Snapshot:
         """Return the health table and the place from which to follow it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections import deque
 from functools import partial
@@ -10,12 +11,14 @@ from typing import TYPE_CHECKING, Any
 import anyio
 from redis.exceptions import ResponseError
 
-from ephemeral.abc import BusUnavailableError
+from ephemeral.abc import BusUnavailableError, HealthNews
 
 from . import _codec
 from ._client import READER_SECONDS, client_settings
 from ._errors import SignalBusError
 from ._reader import ControlReader, SignalReader
+from ._refusals import is_passing
+from ._roster import Roster
 from ._scripts import Calls
 
 if TYPE_CHECKING:
@@ -74,6 +77,7 @@ class Session:
         self._signals = SignalReader(
             streams, receiver, clock, tally, origin=origin, mirror="*" if settings.mirror is None else settings.mirror
         )
+        self._roster = Roster(settings, clock, receiver) if settings.is_listed else None
         self._calls: Calls | None = None
         self._questions: deque[Callable[[], Coroutine[Any, Any, None]]] = deque()
         self._asked = anyio.Event()
@@ -102,12 +106,20 @@ class Session:
                 tasks.start_soon(self._signals.run, signals)
                 tasks.start_soon(self._reports.run, calls)
                 tasks.start_soon(self._sender.run, calls)
+                if self._roster is not None:
+                    tasks.start_soon(self._roster.run, calls)
         finally:
             self.is_up = False
             self._break_off()
             with anyio.CancelScope(shield=True), anyio.move_on_after(1):
                 for client in (command, control, signals):
                     await client.aclose()
+
+    async def leave(self) -> None:
+        """Take back what this sink told of itself, if the server can be reached; else that ages out."""
+        if self._roster is not None and self._calls is not None and self.is_up:
+            with contextlib.suppress(Exception):  # whatever keeps it from that, nothing may keep it from ending
+                await self._roster.leave(self._calls)
 
     def swap(self, swap: Swap, future: Future[bool]) -> None:
         """Offer a decision, and end *future* with the answer."""
@@ -166,10 +178,16 @@ class Session:
                 # It lost its data without a word, as FLUSHALL does. Put back; whoever asked decides anew on that.
                 _, _, row = await calls.swap(healing)
         except ResponseError as error:
+            if is_passing(error):
+                # As if it were away: else a decision that it refused would be offered again by nobody.
+                raise
             future.set_exception(BusUnavailableError(str(error)))
             return
         self._clock.learn(server_time, asked_at=asked_at, answered_at=time.monotonic())
         processor = swap.record.processor
+        if row is not None and not row.is_readable:
+            # Nothing readable of this version will come by the stream: told here, so that nobody waits for it.
+            self._mirror.hear(HealthNews("healed", "", processor, row, 0))
         self._mirror.answer_when_known(processor, row.version if row else 0, future, is_done=is_done)
 
     async def _count(self, scope: str, within: float, flushed: Future[None], future: Future[int]) -> None:
@@ -197,9 +215,14 @@ async def _check_version(client: Any, address: str) -> None:
 
 
 async def _check_layout(calls: Calls, address: str) -> None:
-    await calls.client.hsetnx(calls.keys.marks, b"layout", _codec.VERSION)
+    await calls.client.hsetnx(calls.keys.marks, b"layout", b"%d" % _codec.LAYOUT)
     layout = await calls.client.hget(calls.keys.marks, b"layout")
-    if layout != _codec.VERSION:
-        raise SignalBusError(
-            address, f"the namespace has layout {layout!r}, and this version writes {_codec.VERSION!r}"
-        )
+    try:
+        _codec.check_version(layout, b"%d" % _codec.LAYOUT)
+    except _codec.NewerError:
+        reason = f"a newer version of this library laid out the namespace: layout {layout.decode()}, and this one knows"
+        advice = "upgrade this worker, or give it a namespace of its own"
+        raise SignalBusError(address, f"{reason} {_codec.LAYOUT}", advice) from None
+    except _codec.UndecodableError:
+        reason = f"the namespace has layout {layout!r}, which no version of this library writes"
+        raise SignalBusError(address, reason, "give the bus a namespace that nothing else uses") from None

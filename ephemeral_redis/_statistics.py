@@ -31,6 +31,7 @@ class BusStatistics:
         gaps: How often signals of others never came.
         missed: How many never came: trimmed, lost by the server, or dropped by their senders.
         undecodable: Entries that could not be read.
+        foreign: Entries and rows that a newer version of the library wrote, passed over.
         reports: Ends of calls that the health table has counted.
         reports_dropped: Ends of calls that were never told, because too many waited.
         transitions: Changes of health that this worker made for the fleet.
@@ -56,6 +57,7 @@ class BusStatistics:
     gaps: int
     missed: int
     undecodable: int
+    foreign: int
     reports: int
     reports_dropped: int
     transitions: int
@@ -77,6 +79,7 @@ class Tally:
     gaps: int = 0
     missed: int = 0
     undecodable: int = 0
+    foreign: int = 0
     reports: int = 0
     transitions: int = 0
     round_trips: deque[float] = field(default_factory=lambda: deque(maxlen=512))

@@ -15,7 +15,7 @@ from ephemeral._payloads import check_portable_path
 from ephemeral.abc import HealthRecord, Lease, SharedRecord
 from ephemeral_redis import _batch, _codec, _keys
 from ephemeral_redis._batch import Numbers
-from ephemeral_redis._codec import UndecodableError
+from ephemeral_redis._codec import NewerError, UndecodableError
 
 ORIGIN = bytes(range(8))
 NAMES = st.sampled_from(
@@ -205,6 +205,36 @@ def test_a_row_is_read_as_it_was_written(written):
 
 def test_no_row_is_none():
     assert _codec.unpack_row("pri1", b"") is None
+    assert _codec.known_row("pri1", b"") is None
+
+
+@pytest.mark.parametrize(
+    ("found", "raised"),
+    [(b"1", None), (b"2", NewerError), (b"999999999", NewerError), (b"0", UndecodableError), (b"", UndecodableError)]
+    + [(other, UndecodableError) for other in (b"x", b"-2", b"1.5", b" 2", "²".encode(), b"9" * 10, b"9" * 5000)],
+)
+def test_a_newer_version_is_told_from_garbage(found, raised):
+    with contextlib.nullcontext() if raised is None else pytest.raises(UndecodableError) as caught:
+        _codec.check_version(found, b"1")
+    assert raised is None or type(caught.value) is raised
+
+
+@pytest.mark.parametrize(
+    ("value", "version"),
+    [
+        (b"41:7:d:3:2:of the next version", 41),
+        (b"41:7:d:3:1:\xc1", 41),
+        (b"41:7:d:", 41),
+        (b"x1:7:d:3:1:", None),
+        (b"9" * 19 + b":7:d:3:1:", None),
+        (b"garbage", None),
+    ],
+)
+def test_of_a_row_that_cannot_be_read_its_head_is_known_or_nothing(value, version):
+    with pytest.raises(UndecodableError):
+        _codec.unpack_row("pri1", value)
+    row = _codec.known_row("pri1", value)
+    assert (row and (row.version, row.is_readable)) == (version and (version, False))
 
 
 @pytest.mark.parametrize(

@@ -5,25 +5,29 @@ ARGV  1 processor   2 origin, 8 bytes   3 epoch in which the calls started
       4 failures: members, 14 bytes each   5 their ages in us, 8 bytes each
       6 successes, the same, oldest first   7 their ages   ("consecutive" needs the last of each run, "windowed" none)
       8 policy   9 window, us   10 failure threshold   11 failure rate   12 minimum calls   13 quorum
-      14 epoch and 15 record to install if it goes down
-Reply {0 ignored, 1 counted, 2 taken down; failures; server time, us; "version:epoch:state:failures:record" or ""}
+      14 epoch and 15 record to install if it goes down, behind the version it is written in
+Reply {0 ignored, 1 counted, 2 taken down; failures; server time, us;
+       "version:epoch:state:failures:written in:record" or ""}
 
 A time is this server's time less the age. Which call came first is decided by when they ended, not by which report was
 quicker: a success clears what ended before it, and a failure that ended before the newest success does not count. What
-was too much before a success takes the processor down all the same, though both come in one report. ]]
+was too much before a success takes the processor down all the same, though both come in one report. A row that a newer
+version of the library wrote is left alone. ]]
 
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 local policy, window = ARGV[8], tonumber(ARGV[9])
 local stored = redis.call('HGET', KEYS[1], ARGV[1]) or ''
 local version, epoch, state = string.match(stored, '^(%d+):(%d+):(%a):')
+local own_version = string.match(ARGV[15], '^(%d+):')
+local is_newer = tonumber(string.match(stored, '^%d+:%d+:%a:%d+:(%d+):') or 0) > tonumber(own_version)
 -- A processor that nothing is known of is up, in epoch 0.
 version, epoch, state = version or '0', epoch or '0', state or 'u'
 
 local function answer(verdict, failures, value)
   return {verdict, failures, string.format('%.0f', now), value}
 end
-if state ~= 'u' or epoch ~= ARGV[3] then
+if state ~= 'u' or epoch ~= ARGV[3] or is_newer then
   return answer(0, 0, stored)
 end
 
@@ -100,12 +104,14 @@ if must_fall or is_too_much('+inf') then
   local value = next_version .. ':' .. ARGV[14] .. ':d:' .. failures .. ':' .. ARGV[15]
   redis.call('HSET', KEYS[1], ARGV[1], value)
   redis.call('DEL', KEYS[3], KEYS[4])
-  redis.call('XADD', KEYS[2], 'MAXLEN', '~', 10000, '*', 'k', 'failures', 'o', ARGV[2], 'p', ARGV[1], 'r', value)
+  redis.call('XADD', KEYS[2], 'MAXLEN', '~', 10000, '*',
+    'v', own_version, 'k', 'failures', 'o', ARGV[2], 'p', ARGV[1], 'r', value)
   return answer(2, failures, value)
 end
 
 -- While failures are counted, the next success anywhere must be told; else successes cost nothing.
 if #ARGV[4] > 0 or cleared > 0 then
-  redis.call('XADD', KEYS[2], 'MAXLEN', '~', 10000, '*', 'k', 'counted', 'o', ARGV[2], 'p', ARGV[1], 'n', failures)
+  redis.call('XADD', KEYS[2], 'MAXLEN', '~', 10000, '*',
+    'v', own_version, 'k', 'counted', 'o', ARGV[2], 'p', ARGV[1], 'n', failures)
 end
 return answer(1, failures, stored)

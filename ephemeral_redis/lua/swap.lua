@@ -2,17 +2,20 @@
 
 KEYS  1 health   2 control stream   3 failures of the processor   4 its successes
 ARGV  1 processor   2 origin, 8 bytes   3 version that the decision was taken on; 0: none was there
-      4 cause   5 epoch   6 state, u or d   7 failures   8 record
-Reply {1 if it was put there; server time, us; what is there now: "version:epoch:state:failures:record" or ""}
+      4 cause   5 epoch   6 state, u or d   7 failures   8 record, behind the version it is written in
+Reply {1 if it was put there; server time, us; what is there now: "version:epoch:state:failures:written in:record" or ""}
 
-A version is at least this server's ms, so that it grows on after the data were lost. ]]
+A version is at least this server's ms, so that it grows on after the data were lost. A row that a newer version of the
+library wrote stays as it is. ]]
 
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 local stored = redis.call('HGET', KEYS[1], ARGV[1]) or ''
 local version, epoch = string.match(stored, '^(%d+):(%d+):')
 version, epoch = version or '0', epoch or '0'
-if version ~= ARGV[3] then
+local own_version = string.match(ARGV[8], '^(%d+):')
+local is_newer = tonumber(string.match(stored, '^%d+:%d+:%a:%d+:(%d+):') or 0) > tonumber(own_version)
+if version ~= ARGV[3] or is_newer then
   return {0, string.format('%.0f', now), stored}
 end
 
@@ -22,5 +25,6 @@ redis.call('HSET', KEYS[1], ARGV[1], value)
 if epoch ~= ARGV[5] or ARGV[4] == 'forgotten' then
   redis.call('DEL', KEYS[3], KEYS[4])
 end
-redis.call('XADD', KEYS[2], 'MAXLEN', '~', 10000, '*', 'k', ARGV[4], 'o', ARGV[2], 'p', ARGV[1], 'r', value)
+redis.call('XADD', KEYS[2], 'MAXLEN', '~', 10000, '*',
+  'v', own_version, 'k', ARGV[4], 'o', ARGV[2], 'p', ARGV[1], 'r', value)
 return {1, string.format('%.0f', now), value}
