@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING, Any
 from ephemeral import matches_pattern
 from ephemeral.abc import ITEM_SIGNALS, SignalBackend, seconds, whole_number
 
-from ._client import redacted_url, url_factory
+from ._client import redacted_url
 from ._clock import BusClock
 from ._keys import Keys
 from ._life import Life
 from ._outbox import Outbox
+from ._roster import MAX_NAME_BYTES
 from ._scripts import Bounds
+from ._servers import always, server_finder
 from ._settings import Settings
 
 if TYPE_CHECKING:
@@ -58,9 +60,14 @@ class RedisSignalBackend(SignalBackend):
         mirror_items: Whether that of others enters this window.
         max_outbox: Signals that may wait to be sent, at least 1; beyond that the oldest are dropped and counted.
         require: Whether opening the sink fails with `SignalBusError` while the server is away.
+        name: What this worker calls itself for those who watch the fleet: printable, at most 128 bytes. None: what
+            ``EPHEMERAL_WORKER`` says in the environment, else its host's name and its process's number.
+        is_listed: Whether it tells of itself, each other second, for those who watch the fleet; nothing else rests
+            on it, and a script that only raises a signal now and then may leave it.
 
     Raises:
-        TypeError: *client_factory* cannot be called, *namespace* is no ``str``, or a pattern of the wrong type.
+        TypeError: *client_factory* cannot be called, *namespace* or *name* is no ``str``, or a pattern of the wrong
+            type.
         ValueError: A value is out of its range.
     """
 
@@ -77,6 +84,8 @@ class RedisSignalBackend(SignalBackend):
         mirror_items: bool = False,
         max_outbox: int = 10_000,
         require: bool = False,
+        name: str | None = None,
+        is_listed: bool = True,
     ) -> None:
         if not callable(client_factory):
             raise TypeError(
@@ -87,7 +96,7 @@ class RedisSignalBackend(SignalBackend):
             if pattern is not None:
                 matches_pattern("", pattern)
         self._settings = Settings(
-            make_client=client_factory,
+            find_server=always(client_factory),
             address="the client's server",
             keys=Keys(namespace),
             bounds=Bounds(seconds("retention", retention), whole_number("capacity", capacity, least=1000)),
@@ -97,6 +106,8 @@ class RedisSignalBackend(SignalBackend):
             mirror_items=mirror_items,
             max_outbox=whole_number("max_outbox", max_outbox, least=1),
             require=require,
+            name=_checked_name(os.environ.get("EPHEMERAL_WORKER") or None if name is None else name),
+            is_listed=is_listed,
         )
         self._namespace = namespace
         self._publishes_all = publish == "*"
@@ -121,6 +132,8 @@ class RedisSignalBackend(SignalBackend):
         mirror_items: bool = False,
         max_outbox: int = 10_000,
         require: bool = False,
+        name: str | None = None,
+        is_listed: bool = True,
         **redis_py_options: Any,
     ) -> Self:
         """Return a backend for the server behind *url*: ``redis://``, ``rediss://`` or ``unix://``, as for redis-py.
@@ -136,6 +149,8 @@ class RedisSignalBackend(SignalBackend):
             mirror_items: As for the class.
             max_outbox: As for the class.
             require: As for the class.
+            name: As for the class.
+            is_listed: As for the class.
             **redis_py_options: Settings of redis-py's client, which win over ours; ``ssl_ca_certs`` and the like.
 
         Raises:
@@ -153,6 +168,8 @@ class RedisSignalBackend(SignalBackend):
             mirror_items=mirror_items,
             max_outbox=max_outbox,
             require=require,
+            name=name,
+            is_listed=is_listed,
         )
         backend._settings = backend._settings._replace(address=redacted_url(url))
         backend._life = backend._new_life()
@@ -274,6 +291,16 @@ class RedisSignalBackend(SignalBackend):
     def _fork_all() -> None:
         for backend in list(_backends):
             backend._fork()  # noqa: SLF001  its own class
+
+
+def _checked_name(name: object) -> str | None:
+    if name is None:
+        return None
+    if not isinstance(name, str):
+        raise TypeError(f"name must be a str, not {type(name).__name__}")
+    if not name or not name.isprintable() or len(name.encode()) > MAX_NAME_BYTES:
+        raise ValueError(f"name must be printable, not empty and at most {MAX_NAME_BYTES} bytes, not {name!r:.140}")
+    return name
 
 
 _backends: weakref.WeakSet[RedisSignalBackend] = weakref.WeakSet()

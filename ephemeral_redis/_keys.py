@@ -20,6 +20,7 @@ class Keys:
         health: Hash of processor to record: the table.
         shallow: Sorted set of the known scopes of one segment, by when they were last seen.
         deep: The same for scopes of two segments.
+        roster: Sorted set of the sinks that tell of themselves, by when they did so last.
 
     Raises:
         TypeError: *namespace* is no ``str``.
@@ -35,6 +36,7 @@ class Keys:
         self.health = self._prefix + b"h"
         self.shallow = self._prefix + b"n1"
         self.deep = self._prefix + b"n2"
+        self.roster = self._prefix + b"w"
 
     def scope(self, scope: str) -> bytes:
         """Sorted set of the signals in *scope*, by when they were raised."""
@@ -43,6 +45,10 @@ class Keys:
     def last_batch(self, origin: bytes) -> bytes:
         """Serial of the last batch that was applied for *origin*."""
         return self._prefix + b"o:" + origin
+
+    def record(self, origin: bytes) -> bytes:
+        """What the sink of that *origin* tells of itself."""
+        return self._prefix + b"w:" + origin
 
     def failures(self, processor: str) -> bytes:
         """Sorted set of the failures that count against *processor*."""

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from ephemeral.abc import Pattern
 
     from ._keys import Keys
     from ._scripts import Bounds
+    from ._servers import FindServer
 
 
 class Settings(NamedTuple):
     """What a backend was made with.
 
     Attributes:
-        make_client: Makes a redis-py client from its settings.
+        find_server: Returns what makes clients of the server as it is now, in the bus's thread.
         address: Where the bus is, for people; no secrets in it.
         keys: The namespace.
         bounds: What the bus keeps.
@@ -27,9 +26,11 @@ class Settings(NamedTuple):
         mirror_items: Whether that of others is wanted.
         max_outbox: Signals that may wait to be sent.
         require: Whether opening fails while the bus is away.
+        name: What the worker calls itself for those who watch the fleet; None: its host's name and process's number.
+        is_listed: Whether it tells of itself at all.
     """
 
-    make_client: Callable[..., Any]
+    find_server: FindServer
     address: str
     keys: Keys
     bounds: Bounds
@@ -39,3 +40,5 @@ class Settings(NamedTuple):
     mirror_items: bool
     max_outbox: int
     require: bool
+    name: str | None
+    is_listed: bool

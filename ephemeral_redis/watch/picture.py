@@ -100,6 +100,10 @@ class WorkerPicture:
         reconnects: How often it reached the bus again.
         pending: Items that wait in its ladders.
         active: Items that run in its ladders.
+        round_trip: 99th percentile of its last round trips to the bus, seconds; None: there was none.
+        listener_errors: How often a listener of its sink raised.
+        undelivered: Signals of others whose listeners were not called, because their loop was too far behind.
+        reports_dropped: Ends of calls that it never told the health table, because too many waited.
     """
 
     origin: str
@@ -121,6 +125,10 @@ class WorkerPicture:
     reconnects: int
     pending: int
     active: int
+    round_trip: float | None = None
+    listener_errors: int = 0
+    undelivered: int = 0
+    reports_dropped: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
