@@ -440,3 +440,19 @@ async def test_a_plain_body_is_told_how_to_enqueue_into_its_own_coordinator() ->
     [failed] = work.get_failed()
     assert "enqueue_threadsafe()" in str(failed.error)
     assert work.total_enqueued == 1
+
+
+async def test_another_thread_reads_counters_and_leaves_the_window_to_the_loop() -> None:
+    forgotten: list[int] = []
+    options = EphemeralOptions(
+        max_operation_lifetime=1e-6, on_operation_finalized=lambda operation: forgotten.append(operation.id)
+    )
+    async with EphemeralWorkCoordinator[int](lambda _: None, options) as work:
+        operation_id = await work.enqueue(1)
+        await until(lambda: work.total_completed == 1)
+        ended_at = anyio.current_time()
+        await until(lambda: anyio.current_time() > ended_at + 1e-5)
+        seen = await anyio.to_thread.run_sync(work.statistics)
+        assert (seen.total_completed, seen.tracked, forgotten) == (1, 1, [])
+        assert work.statistics().tracked == 0
+        assert forgotten == [operation_id]

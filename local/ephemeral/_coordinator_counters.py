@@ -21,6 +21,7 @@ class CoordinatorCounters(ABC):
     _active: int
     _emitter: Emitter
     _feed: Feed[Any] | None
+    _history: OperationHistory
     _intake: Intake[Any]
     _is_paused: bool
     _line: Line[Any]
@@ -33,7 +34,7 @@ class CoordinatorCounters(ABC):
 
     @abstractmethod
     def _recent(self) -> OperationHistory:
-        """Return the window, exact as of now."""
+        """Return the window, exact as of now; on the loop's thread."""
 
     @property
     def pending_count(self) -> int:
@@ -99,8 +100,10 @@ class CoordinatorCounters(ABC):
         return self._workers.limit
 
     def statistics(self) -> CoordinatorStatistics:
-        """Return all counters of one instant."""
+        """Return all counters of one instant; any thread may ask, but another than the loop's may see two of them."""
         handlers = self._emitter.handler_statistics
+        # To forget what is too old is for the loop's thread alone.
+        history = self._recent() if self._workers.loop.runs_here else self._history
         return CoordinatorStatistics(
             pending_count=self.pending_count,
             active_count=self.active_count,
@@ -109,7 +112,7 @@ class CoordinatorCounters(ABC):
             total_failed=self._total_failed,
             total_skipped=self._total_skipped,
             total_cancelled=self._total_cancelled,
-            tracked=len(self._recent()),
+            tracked=len(history),
             max_concurrency=self._workers.limit,
             callback_errors=self._emitter.errors + handlers.failed,
             dropped_signals=handlers.dropped,
