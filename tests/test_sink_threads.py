@@ -229,6 +229,37 @@ def test_a_raise_never_waits_for_a_query(monkeypatch: pytest.MonkeyPatch) -> Non
     assert len(sink) == 3
 
 
+def test_a_repeated_count_waits_for_nobody() -> None:
+    sink = SignalSink()
+    sink.raise_signal("a")
+    assert sink.count_recent_exact("a") == 1
+    answers: list[int] = []
+    with sink._turn:
+        run_all(lambda: answers.append(sink.count_recent_exact("a", within=60)))
+    assert answers == [1]
+
+
+def test_counts_never_go_back_while_others_raise() -> None:
+    sink = SignalSink(100_000)
+    counted: list[list[int]] = [[], []]
+    is_over = threading.Event()
+
+    def ask(answers: list[int]) -> None:
+        while not is_over.is_set():
+            answers.append(sink.count_recent_in_scope("a"))
+
+    def raise_all() -> None:
+        for number in range(4000):
+            sink.raise_signal(f"a:{number}")
+            if number % 7 == 0:
+                assert sink.count_recent_in_scope("a") > number
+        is_over.set()
+
+    run_all(raise_all, *(lambda answers=answers: ask(answers) for answers in counted))
+    assert all(answers == sorted(answers) for answers in counted)
+    assert sink.count_recent_in_scope("a") == 4000
+
+
 def test_what_arrives_while_arrivals_are_taken_is_left_for_the_next_query() -> None:
     sink = SignalSink()
 

@@ -136,12 +136,45 @@ def test_a_refused_question_takes_no_place() -> None:
 def test_equal_stamps_leave_the_index_one_by_one() -> None:
     index = CountIndex("exact", "a")
     log: list[Record | None] = [record(1.0), record(1.0), record(0.5), record(1.0)]
-    index.follow(log, 0, 0)
+    index.follow(log, 0, 0, "first")
     assert index.count_since(1.0) == 3
-    index.follow(log, 0, 2)
+    index.follow(log, 0, 2, "second")
     assert (index.count_since(0.0), index.count_since(1.0)) == (2, 1)
-    index.follow(log, 0, 4)
+    index.follow(log, 0, 4, "third")
     assert index.count_since(0.0) == 0
+
+
+@pytest.mark.parametrize("late", [0.5, 2.5, 9.0])
+def test_what_somebody_reads_of_an_index_stays_as_it_is(late: float) -> None:
+    index = CountIndex("exact", "a")
+    log: list[Record | None] = [record(stamp) for stamp in (1.0, 2.0, 3.0, 4.0)]
+    index.follow(log, 0, 0, "first")
+    edition, stamps, first, end = index.standing
+    log += [record(late), record(5.0)]
+    index.follow(log, 0, 0, "second")
+    index.follow(log, 0, 3, "third")
+    assert (edition, stamps[first:end]) == ("first", [1.0, 2.0, 3.0, 4.0])
+    assert index.count_since(0.0) == 3
+
+
+def test_an_answer_stands_until_something_comes_or_goes() -> None:
+    window = filled(1.0, 2.0, 3.0)
+    question = ("exact", "a", 0.0)
+    assert window.standing_count(*question, now=3.0) is None
+    assert window.count(*question) == 3
+    assert window.standing_count(*question, now=3.0) == 3
+    assert window.standing_count("exact", "a", 2.0, now=3.0) == 2
+    assert window.standing_count("exact", "b", 0.0, now=3.0) is None
+    window.trim(3.0)
+    assert window.standing_count(*question, now=3.0) == 3
+    # The first grows too old: it must be let go, not just left out.
+    assert window.standing_count(*question, now=1.5 + window.max_age) is None
+    window.add([record(3.5)])
+    assert window.standing_count(*question, now=3.5) is None
+    assert window.count(*question) == 4
+    window.remove({id(window.events()[0])})
+    assert window.standing_count(*question, now=3.5) is None
+    assert window.count(*question) == window.standing_count(*question, now=3.5) == 3
 
 
 def test_removing_counts_only_what_is_still_there() -> None:

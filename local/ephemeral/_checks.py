@@ -9,6 +9,8 @@ from types import UnionType
 from typing import Final
 
 Seconds = float | timedelta
+# A tuple: ``int | float`` in place would be made anew at each check, for 100 ns.
+_NUMBERS: Final = (int, float)
 # Above it an int fits no float.
 _LONGEST: Final = sys.float_info.max
 _HALF_MICROSECOND: Final = 0.5e-6
@@ -48,9 +50,11 @@ def seconds(name: str, value: object, *, zero: bool = False) -> float:
     Raises:
         ValueError: Neither a number nor a ``timedelta``, negative, not finite, or 0 where that is not allowed.
     """
+    if (type(value) is float or type(value) is int) and 0 < value <= _LONGEST:
+        return float(value)  # nearly always, and in half the time
     if isinstance(value, timedelta):
         value = value.total_seconds()
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if isinstance(value, bool) or not isinstance(value, _NUMBERS):
         raise ValueError(f"{name} must be seconds as a number or a timedelta, not {value!r} ({type(value).__name__})")  # noqa: TRY004  as above
     if not 0 <= value <= _LONGEST or (value == 0 and not zero):
         raise ValueError(f"{name} must be {'at least' if zero else 'more than'} 0 seconds and finite, not {value!r}")
@@ -72,7 +76,7 @@ def epoch_seconds(name: str, value: object) -> float:
         if value.tzinfo is None:
             raise ValueError(f"{name} must be an aware datetime, not {value!r}; write datetime.now(UTC)")
         return value.timestamp()
-    if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
+    if isinstance(value, bool) or not isinstance(value, _NUMBERS) or math.isnan(value):
         raise ValueError(f"{name} must be epoch seconds or an aware datetime, not {value!r}")
     return float(value)
 

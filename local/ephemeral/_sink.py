@@ -459,8 +459,12 @@ class SignalSink(SignalQuestions, SignalClears, DrainRequests, SharedQuestions):
         since: float | datetime | None = None,
         within: float | timedelta | None = None,
     ) -> int:
-        now = self.now()
+        now = self._clock() + self._offset
         lowest = lower_bound(since, within, now)
+        if not self._pending:  # looked at first: what came before this call was raised is not missed
+            standing = self._window.standing_count(kind, text, lowest, now)
+            if standing is not None:
+                return standing
         with self._turn:
             self._settle(now)
             return self._window.count(kind, text, lowest)

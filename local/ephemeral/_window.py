@@ -48,12 +48,14 @@ class Window:
         self._earliest = float("inf")  # no stamp is lower, so before it is cut nothing expires
         self._cut = float("-inf")  # the lowest stamp that is not too old
         self._indexes: dict[tuple[CountKind, str], CountIndex] = {}
+        self._edition: object | None = None  # another one after each change that was counted; None: none was yet
 
     def __len__(self) -> int:
         return self._live
 
     def add(self, records: list[Record]) -> None:
         """Append *records*; the bounds hold again after `trim`."""
+        self._edition = None
         first = self._base + len(self._log)
         self._log += records
         self._live += len(records)
@@ -79,6 +81,7 @@ class Window:
             self._expire(self._cut)
         elif self._live <= self.max_capacity:
             return
+        self._edition = None
         excess = self._live - self.max_capacity
         if excess > 0:
             self._drop_oldest(excess)
@@ -122,8 +125,25 @@ class Window:
             if len(self._indexes) >= MAX_INDEXES:
                 del self._indexes[min(self._indexes, key=lambda question: self._indexes[question].end)]
             self._indexes[kind, text] = index
-        index.follow(self._log, self._base, self._head)
+        if self._edition is None:
+            self._edition = object()
+        index.follow(self._log, self._base, self._head, self._edition)
         return index.count_since(max(since, self._cut))
+
+    def standing_count(self, kind: CountKind, text: str, since: float, now: float) -> int | None:
+        """Return what `count` would at *now*, if nothing has come or gone since it was last asked this; else None.
+
+        The one method for which nobody needs to have the lock.
+        """
+        cut = now - self.max_age
+        try:
+            index = self._indexes.get((kind, text))
+        except TypeError:
+            return None
+        # Looked at last: an answer of this edition was right at this instant, whatever happens from now on.
+        if index is None or self._earliest < cut or index.standing[0] is not self._edition:
+            return None
+        return index.count_since(max(since, cut))
 
     def _expire(self, cut: float) -> None:
         while self._stragglers and self._stragglers[0][0] < cut:
