@@ -25,9 +25,10 @@ class Books:
             doubled or out of order.
         gaps: The sum of all ``bus.gap:<n>`` that its listeners heard.
         slowest: Seconds that its slowest raise took.
-        edges: Changes of health that it told: [signal, processor's epoch, whether local].
+        edges: Changes of health that it told: [signal, processor's epoch, whether for itself alone].
         health: What it holds its processors for, as dicts of `ProcessorHealth`.
-        probes: Its probes: [processor, begin, end], by the clock that all processes share; end None: it never came.
+        probes: Its probes: [processor, begin, end, whether for itself alone], by the clock that all processes share;
+            end None: it never came.
         calls: How its calls ended, by outcome.
         bus: ``statistics().bus`` as a dict; None if it was killed.
         undelivered: Signals that its listeners were not called for; see ``sink.statistics()``.
@@ -167,14 +168,17 @@ def _missed(senders, receiver, *, forgot):
 
 def one_edge_each(books):
     """Return what is wrong with the edges that were told for the fleet: two for one epoch of a processor."""
-    told = Counter((signal, epoch) for book in books for signal, epoch, is_local in book.edges if not is_local)
+    told = Counter((signal, epoch) for book in books for signal, epoch, is_alone in book.edges if not is_alone)
     return [f"{signal} was told {count} times in epoch {epoch}" for (signal, epoch), count in told.items() if count > 1]
 
 
 def one_prober(books):
-    """Return probes of one processor that overlap."""
+    """Return probes of one processor that overlap, those aside of workers who probed for themselves alone."""
     probes = sorted(
-        (processor, begin, end or float("inf"), book.name) for book in books for processor, begin, end in book.probes
+        (processor, begin, end or float("inf"), book.name)
+        for book in books
+        for processor, begin, end, is_alone in book.probes
+        if not is_alone
     )
     return [
         f"{processor} was probed by {one} until {end:.3f} and by {other} from {begin:.3f}"

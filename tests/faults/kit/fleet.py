@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter
 from dataclasses import fields
@@ -194,6 +195,23 @@ class Fleet:
         """Have each raise and call so often a second."""
         self.all("rate", raises=raises, calls=calls)
 
+    def go_on(self, seconds):
+        """Let traffic go on for so long."""
+        threading.Event().wait(seconds)
+
+    def until(self, condition, seconds=20.0):
+        """Wait until *condition* holds; fails after *seconds*."""
+        self._until(condition, time.monotonic() + seconds, "does not do what was waited for")
+
+    def are_up(self, processor="pri1"):
+        """Return, for each that lives, whether it holds a processor for up."""
+        return [
+            health["state"] == "up"
+            for book in self.books()
+            for health in book.health
+            if health["processor"] == processor
+        ]
+
     @contextlib.contextmanager
     def broken(self, processor="pri1"):
         """Break a processor for all."""
@@ -232,7 +250,7 @@ class Fleet:
     def _until(self, condition, deadline, what):
         while not condition():
             assert time.monotonic() < deadline, f"somebody {what}: {self.disagreements()}"
-            time.sleep(0.02)  # until the next look
+            self.go_on(0.02)
 
     def books(self, members=None):
         """Return the books of all."""

@@ -103,6 +103,16 @@ class Proxy:
 
         return self._await(cut())
 
+    def strand(self):
+        """Hold what passes on the connections that are open now, as if on a long way round; new ones are as ever."""
+        for link in self.links:
+            link.is_stranded = True
+
+    def land(self):
+        """Deliver what was held on stranded connections, though who sent it may have given up and gone."""
+        for link in self.links:
+            link.is_stranded = False
+
     def half_close(self, side):
         """Tell one side of each connection that the other will send no more (FIN), and go on passing its own words."""
 
@@ -158,6 +168,7 @@ class Link:
         task: Passes its bytes on; cancelled: it is reset.
         purpose: What its worker has named it for: ``command``, ``control``, ``signals``; empty before.
         has_lost: Whether bytes of it were lost.
+        is_stranded: Whether what passes on it is held.
     """
 
     def __init__(self, proxy, near):
@@ -171,6 +182,7 @@ class Link:
         self.task = None
         self.purpose = ""
         self.has_lost = False
+        self.is_stranded = False
 
     async def run(self, path):
         """Pass on both ways until one is cut or both are closed. Sockets close here, when nobody waits on them."""
@@ -234,7 +246,7 @@ class Link:
         await asyncio.sleep(max(0.0, sent_at + delay - time.monotonic()))
         if weather.rate is not None:
             await asyncio.sleep(size / weather.rate)
-        while self._proxy.weather.is_silent:  # noqa: ASYNC110  set by a thread, and the weather is changed as a whole
+        while self.is_stranded or self._proxy.weather.is_silent:  # noqa: ASYNC110  told by other threads, as a whole
             await asyncio.sleep(0.005)
 
     def _heed(self, data):

@@ -31,7 +31,8 @@ NUMBERED = "n"
 class Service:
     """What the fleet calls: broken for all while the file is there, for one worker while it is told so."""
 
-    def __init__(self, folder, name):
+    def __init__(self, sink, folder, name):
+        self._sink = sink
         self._broken = Path(folder) / f"{name}.broken"
         self.name = name
         self.is_broken_here = False
@@ -43,7 +44,7 @@ class Service:
             raise ConnectionError(self.name)
 
     async def probe(self):
-        entry = [self.name, time.monotonic(), None]
+        entry = [self.name, time.monotonic(), None, self._sink.is_degraded]
         self.probes.append(entry)
         await anyio.sleep(OPTIONS["probe_takes"])
         entry[2] = time.monotonic()
@@ -64,8 +65,9 @@ class Worker:
         self.gaps = 0
         self.slowest = 0.0
         self.edges = []
+        self.alone = set()
         self.calls = Counter()
-        self.services = [Service(folder, "pri1"), Service(folder, "pri2")]
+        self.services = [Service(sink, folder, "pri1"), Service(sink, folder, "pri2")]
         self.atoms = {}
         self.rate = self.call_rate = 0.0
         # A count that outlives a SIGKILL: the kernel has it the moment it is written.
@@ -83,9 +85,18 @@ class Worker:
             return
         self.raised[event.signal.partition(":")[0] if event.signal.startswith("processing.") else event.signal] += 1
         if event.signal.startswith(("failover.requested", "failover.restored")):
-            processor = event.signal.partition(":")[2].partition("→")[0]
-            health = self.atoms[processor].get_health()
-            self.edges.append([event.signal, health.epoch, bool((event.payload or {}).get("local"))])
+            self.tell_edge(event)
+
+    def tell_edge(self, event):
+        processor = event.signal.partition(":")[2].partition("→")[0]
+        health = self.atoms[processor].get_health()
+        # Who went down alone comes back alone, with the bus or without.
+        is_alone = health.is_local or self.sink.is_degraded or processor in self.alone
+        if event.signal.startswith("failover.requested") and is_alone:
+            self.alone.add(processor)
+        else:
+            self.alone.discard(processor)
+        self.edges.append([event.signal, health.epoch, is_alone])
 
     @staticmethod
     def extend(runs, number):
