@@ -49,8 +49,8 @@ class RedisSignalBackend(SignalBackend):
     health holds again. One backend belongs to one sink.
 
     Args:
-        client_factory: Makes a ``redis.asyncio`` client from the keyword settings it is given, for Sentinel
-            (``lambda **settings: sentinel.master_for("main", **settings)``) or a cluster. `from_url` needs none.
+        client_factory: Makes a ``redis.asyncio`` client from the keyword settings it is given, for what no URL says;
+            `from_url` needs none. Called in the bus's thread, three times whenever the bus was lost.
         namespace: What keeps applications on one server apart: printable, at most 128 bytes, no spaces or braces.
         retention: Seconds that the bus keeps signals, above 0.
         capacity: Signals that it keeps in each stream and each scope, at least 1000.
@@ -136,7 +136,12 @@ class RedisSignalBackend(SignalBackend):
         is_listed: bool = True,
         **redis_py_options: Any,
     ) -> Self:
-        """Return a backend for the server behind *url*: ``redis://``, ``rediss://`` or ``unix://``, as for redis-py.
+        """Return a backend for the server behind *url*.
+
+        ``redis://``, ``rediss://`` (TLS) and ``unix://`` are redis-py's. ``redis+sentinel://host,host,host/service``
+        asks sentinels for the master, ``redis+cluster://host,host,host`` any of these nodes for the one that has the
+        namespace, each time anew when the bus was lost; both exist as ``rediss+…`` too. User and password are the
+        server's.
 
         Args:
             url: Where the server is.
@@ -151,14 +156,16 @@ class RedisSignalBackend(SignalBackend):
             require: As for the class.
             name: As for the class.
             is_listed: As for the class.
-            **redis_py_options: Settings of redis-py's client, which win over ours; ``ssl_ca_certs`` and the like.
+            **redis_py_options: Settings of redis-py's client, which win over ours; ``ssl_ca_certs`` and the like. For
+                sentinels also ``sentinel_kwargs``, settings of the clients that ask them, such as their password.
 
         Raises:
             TypeError: As for the class, *url* is no ``str``, or neither we nor redis-py know an option.
             ValueError: As for the class, or *url* cannot be read.
         """
+        finder = server_finder(url, redis_py_options, Keys(namespace))
         backend = cls(
-            url_factory(url, redis_py_options),
+            _unfound,
             namespace=namespace,
             retention=retention,
             capacity=capacity,
@@ -171,7 +178,7 @@ class RedisSignalBackend(SignalBackend):
             name=name,
             is_listed=is_listed,
         )
-        backend._settings = backend._settings._replace(address=redacted_url(url))
+        backend._settings = backend._settings._replace(find_server=finder, address=redacted_url(url))
         backend._life = backend._new_life()
         return backend
 
@@ -291,6 +298,10 @@ class RedisSignalBackend(SignalBackend):
     def _fork_all() -> None:
         for backend in list(_backends):
             backend._fork()  # noqa: SLF001  its own class
+
+
+def _unfound(**_: object) -> None:
+    """Stand in for the client factory until `from_url` has put in its own."""
 
 
 def _checked_name(name: object) -> str | None:

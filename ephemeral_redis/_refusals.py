@@ -15,6 +15,9 @@ _PASSING = (
     exceptions.ClusterDownError,
     exceptions.MasterDownError,
     exceptions.TryAgainError,
+    # The slot is on its way to another node, or is there: asked anew, the cluster says where.
+    exceptions.AskError,
+    exceptions.MovedError,
 )
 _PASSING_CODES = ("MISCONF", "NOREPLICAS", "BUSY ", "LOADING", "OOM", "READONLY", "NOAUTH", "NOPERM", "MASTERDOWN")
 
@@ -24,6 +27,7 @@ _OUTAGES = (
     exceptions.ResponseError,
     exceptions.InvalidResponse,
     exceptions.RedisClusterException,
+    exceptions.ClusterError,
     OSError,
     EOFError,
 )

@@ -89,9 +89,11 @@ class Session:
         """Run until something fails, and raise that."""
         self.was_up = False
         settings = self._settings
-        command = settings.make_client(**client_settings("command"))
-        control = settings.make_client(**client_settings("control", timeout=READER_SECONDS))
-        signals = settings.make_client(**client_settings("signals", timeout=READER_SECONDS))
+        with anyio.fail_after(GREETING_SECONDS):
+            make_client = await settings.find_server()
+        command = make_client(**client_settings("command"))
+        control = make_client(**client_settings("control", timeout=READER_SECONDS))
+        signals = make_client(**client_settings("signals", timeout=READER_SECONDS))
         try:
             calls = Calls(command, settings.keys, bytes.fromhex(self._origin))
             with anyio.fail_after(GREETING_SECONDS):

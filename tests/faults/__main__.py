@@ -2,8 +2,8 @@
 
 Runs all of tests/faults, the long ones too, and tests/contract: against Redis, against Valkey, with no more than the
 rights that docs/bus.md gives a worker, and through the lowest redis-py. ``--into docs/deployments.md docs/faults.md``
-writes what was tried and how it ended into those pages, between ``<!-- tried: AREA -->`` and ``<!-- /tried -->``. Ctrl-C
-ends it: once gently, a second time at once.
+writes what was tried and how it ended into those pages, between ``<!-- tried: AREA -->`` and ``<!-- /tried -->``.
+Ctrl-C ends it: once gently, a second time at once.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ class Run(NamedTuple):
 
     @property
     def paths(self) -> list[str]:
-        """The suites. Deployments set up servers and users of their own, a worker's too: no stand-in may change them."""
+        """The suites. Deployments set up servers and users of their own, so no stand-in may change them."""
         without = [f"--ignore={FAULTS / 'deployments'}"] if self.is_worker else []
         return [str(FAULTS), str(CONTRACT), *without]
 
