@@ -165,6 +165,29 @@ async def test_a_trip_taken_alone_that_the_fleet_confirms_stays_and_is_told_by_t
         assert not any(change.came_up for change in one.changes)
 
 
+async def test_failures_of_which_the_fleet_never_answered_count_once_the_bus_is_lost():
+    async with fleet(2, delay=1.0) as (bus, (one, _)):
+        one.fail(3)
+        await settle()
+        assert one.record.is_up
+        bus.cut(one.sink.backend)
+        await settle()
+        assert one.record.is_local
+        assert not one.record.is_up
+        assert one.record.failures == 3
+
+
+async def test_failures_that_are_too_few_take_nothing_down_when_the_bus_is_lost():
+    async with fleet(2) as (bus, (one, _)):
+        one.fail(2)
+        await settle()
+        bus.cut(one.sink.backend)
+        await settle()
+        assert one.record.is_up
+        one.fail(1)
+        assert not one.record.is_up
+
+
 async def test_a_trip_taken_alone_that_is_out_of_the_window_by_then_is_dropped():
     async with fleet(2, rules_of(window=2.0)) as (bus, (one, two)):
         bus.cut(one.sink.backend)

@@ -97,6 +97,10 @@ class SharedHealthStore(HealthStore):
         entry.evidence.failed(now)
         entry.is_streak_open = True
         self._report(entry, has_failed=True)
+        self._judge(entry, now)
+
+    def _judge(self, entry: SharedEntry, now: float) -> None:
+        """Take a processor that is up down for this worker alone, if what it has seen itself is enough for that."""
         own = entry.evidence.counts(now)
         # Alone, what this worker sees is all there is to judge by; whatever quorum was asked for cannot be asked.
         fleet, origins = (own, entry.rules.quorum) if self._decides_alone(entry) else (Counts(0), 0)
@@ -325,6 +329,9 @@ class SharedHealthStore(HealthStore):
         self._is_alone = True
         for entry in list(self._entries.values()):
             self._settle_alone(entry)
+            if entry.current.is_up:
+                # What failed until the loss was noticed, the bus may never have heard of.
+                self._judge(entry, self._loop_now())
         self._leaving.clear()
         self._unwatch_if_done()
 

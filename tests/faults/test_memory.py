@@ -1,0 +1,152 @@
+"""A server that is full: it refuses, or it throws away what it likes."""
+
+from __future__ import annotations
+
+import anyio
+import pytest
+import redis
+
+from ephemeral import PriorityProcessorAtom, SignalSink
+from ephemeral_redis import RedisSignalBackend
+
+from .kit.load import Load
+
+pytestmark = [pytest.mark.real_time, pytest.mark.server]
+
+
+def fill(client):
+    """Leave the server no room at all, so that it refuses whatever needs more."""
+    client.config_set("maxmemory", client.info("memory")["used_memory"] // 2)
+
+
+def make_room(client):
+    client.config_set("maxmemory", 0)
+
+
+def test_a_full_server_under_load_delays_and_loses_nothing(server, joined, until, tried):
+    client = redis.Redis.from_url(server.url)
+    with joined(server.url, 3) as sinks:
+        with Load(sinks, 500) as load:
+            load.go_on(0.3)
+            fill(client)
+            load.until(lambda: all(sink.is_degraded for sink in sinks))
+            load.go_on(1.0)
+            waiting = [sink.statistics().bus.outbox for sink in sinks]
+            make_room(client)
+            load.until(lambda: not any(sink.is_degraded for sink in sinks))
+            load.go_on(0.2)
+        wrong, figures = load.settle(client, until)
+    assert wrong == []
+    assert min(waiting) > 300
+    assert load.slowest < 0.05
+    assert figures["received"] == figures["expected"]
+    tried("Server", "full (noeviction) for 1 s, 3 sinks, 500/s each", **figures)
+
+
+def test_a_server_that_stays_full_costs_what_the_outbox_cannot_hold_and_says_how_much(server, joined, until, tried):
+    client = redis.Redis.from_url(server.url)
+    with joined(server.url, 2, max_outbox=200) as sinks:
+        with Load(sinks, 1000) as load:
+            load.go_on(0.2)
+            fill(client)
+            load.until(lambda: all(sink.statistics().bus.dropped > 100 for sink in sinks))
+            make_room(client)
+            load.until(lambda: not any(sink.is_degraded for sink in sinks))
+        wrong, figures = load.settle(client, until)
+        dropped = sum(sink.statistics().bus.dropped for sink in sinks)
+    assert wrong == []
+    # With two sinks each loss has one witness.
+    assert figures["reported"] == dropped > 200
+    assert figures["counted"] == figures["raised"] - dropped
+    tried("Server", "full until outboxes of 200 overflow, 2 sinks, 1 000/s each", **figures)
+
+
+@pytest.mark.long
+def test_a_server_that_fills_up_with_signals_sends_on_as_they_age_out(server, joined, until, tried):
+    client = redis.Redis.from_url(server.url)
+    client.config_set("maxmemory", "5mb")
+    with joined(server.url, 2, capacity=100_000, retention=5.0) as sinks:
+        with Load(sinks, 1000, payload="x" * 500) as load:
+            load.until(lambda: any(sink.is_degraded for sink in sinks), 30)
+            load.go_on(12.0)
+            make_room(client)
+            load.until(lambda: not any(sink.is_degraded for sink in sinks))
+        wrong, figures = load.settle(client, until, forgot=True)  # it keeps what it counts for 5 s
+        lost = sum(sink.statistics().bus.dropped + sink.statistics().bus.stale for sink in sinks)
+        came_back = min(sink.statistics().bus.reconnects for sink in sinks)
+    assert wrong == []
+    # Also what aged out on the server before a sink that it refused came back to read it.
+    assert figures["reported"] >= lost > 0
+    assert came_back > 1
+    tried("Server", "maxmemory 5 MB, noeviction, retention 5 s, 2 sinks, 1 000/s of 500 B each", **figures)
+
+
+async def do(item):
+    return item
+
+
+async def fail(item):
+    raise ConnectionError(item)
+
+
+async def eventually(condition, seconds=10.0):
+    with anyio.fail_after(seconds):
+        while not condition():  # noqa: ASYNC110  news of other threads and processes
+            await anyio.sleep(0.005)
+
+
+def joined_async(server, namespace):
+    return SignalSink(backend=RedisSignalBackend.from_url(server.url, namespace=namespace))
+
+
+async def test_what_a_full_server_refuses_of_health_holds_here_and_everywhere_once_there_is_room(server):
+    client = redis.Redis.from_url(server.url)
+    async with (
+        joined_async(server, "trip") as one,
+        joined_async(server, "trip") as two,
+        PriorityProcessorAtom(1, fail, one, failure_threshold=3, probe_interval=60, reroute_failed=True) as primary,
+        PriorityProcessorAtom(2, do, one),
+        PriorityProcessorAtom(1, fail, two, failure_threshold=3, probe_interval=60, reroute_failed=True) as elsewhere,
+        PriorityProcessorAtom(2, do, two),
+    ):
+        edges = []
+        for sink in (one, two):
+            sink.subscribe(
+                lambda event, sink=sink: edges.append((sink, event.payload["local"])), "failover.requested:*"
+            )
+        fill(client)
+        await primary.enqueue_many(range(10))
+        await primary.drain()
+        await eventually(lambda: one.is_degraded and not primary.is_healthy)
+        assert primary.get_health().is_local
+        assert elsewhere.is_healthy
+        make_room(client)
+        await eventually(lambda: not elsewhere.is_healthy and not primary.get_health().is_local)
+        assert elsewhere.get_health().epoch == primary.get_health().epoch
+        # Told once, by who saw it, as soon as anything could be told.
+        await eventually(lambda: (two, True) in edges)
+        assert edges == [(one, True), (two, True)]
+        assert primary.statistics().total_completed == 10
+
+
+@pytest.mark.parametrize("by_hand", ["isolate", "reset_health"])
+async def test_a_decision_by_hand_that_a_full_server_refuses_is_offered_again(server, by_hand):
+    # Nothing else is refused meanwhile that would say that the server is full.
+    client = redis.Redis.from_url(server.url)
+    async with (
+        joined_async(server, "hand") as one,
+        joined_async(server, "hand") as two,
+        PriorityProcessorAtom(1, do, one) as primary,
+        PriorityProcessorAtom(1, do, two) as elsewhere,
+    ):
+        if by_hand == "reset_health":
+            primary.isolate()
+            await eventually(lambda: not elsewhere.is_healthy)
+        was_healthy = elsewhere.is_healthy
+        fill(client)
+        getattr(primary, by_hand)()
+        await eventually(lambda: one.is_degraded)
+        assert elsewhere.is_healthy == was_healthy != primary.is_healthy
+        make_room(client)
+        await eventually(lambda: elsewhere.is_healthy != was_healthy)
+        assert primary.is_healthy == elsewhere.is_healthy
