@@ -21,7 +21,6 @@ from ephemeral import (
 )
 
 S = TypeVar("S")
-W = TypeVar("W")
 Coordinator: TypeAlias = (
     EphemeralWorkCoordinator[Any] | EphemeralKeyedWorkCoordinator[Any, Any] | EphemeralResultCoordinator[Any, Any]
 )
@@ -30,7 +29,8 @@ Named: TypeAlias = tuple[tuple[str, ...], S]
 """Something to measure, and the values of the labels that tell it from others of its kind."""
 
 _COORDINATORS: Final = (EphemeralWorkCoordinator, EphemeralKeyedWorkCoordinator, EphemeralResultCoordinator)
-_KINDS: Final = (SignalSink, SignalDispatcher, *_COORDINATORS)
+_SINKS: Final = (SignalSink,)
+_DISPATCHERS: Final = (SignalDispatcher,)
 _log: Final = logging.getLogger("ephemeral")
 
 
@@ -68,7 +68,7 @@ class Watched:
         self._lock = threading.Lock()
         # Replaced as a whole: an exporter goes through the one it began with.
         self._things: dict[str, Watchable] = {}
-        self._failing: set[str] = set()
+        self._failing: set[tuple[str, str]] = set()
         if sink is not None:
             self.add("default", sink)
         for name, thing in named.items():
@@ -81,7 +81,7 @@ class Watched:
             TypeError: *thing* is neither a sink nor a coordinator nor a dispatcher.
             ValueError: *name* is empty, or taken.
         """
-        if not isinstance(thing, _KINDS):  # pyright: ignore[reportUnnecessaryIsInstance]  not everybody checks types
+        if not isinstance(thing, _SINKS + _COORDINATORS + _DISPATCHERS):  # pyright: ignore[reportUnnecessaryIsInstance]  not everybody checks types
             raise TypeError(
                 f"{name} must be a SignalSink, a coordinator or a SignalDispatcher, not {type(thing).__name__}; the"
                 " ladders of a sink are measured with it"
@@ -97,13 +97,13 @@ class Watched:
         """Measure what is called *name* no longer; nothing happens if nothing is."""
         with self._lock:
             self._things = {other: thing for other, thing in self._things.items() if other != name}
-            self._failing.discard(name)
+            self._failing = {(other, what) for other, what in self._failing if other != name}
 
     # For exporters, on any thread: what cannot be read is passed over, and logged once
 
     def sinks(self) -> Iterator[Named[SinkStatistics]]:
         """Yield the counters of each sink, by (its name,)."""
-        return self._read(SignalSink, SignalSink.statistics)
+        return self._read("counters", _SINKS, SignalSink.statistics)
 
     def buses(self) -> Iterator[Named[Any]]:
         """Yield the counters of the bus of each sink that has one, by (the sink's name,)."""
@@ -111,35 +111,35 @@ class Watched:
 
     def ladders(self) -> Iterator[Named[GroupStatistics]]:
         """Yield the counters of each open ladder, by (the sink's name, its group)."""
-        for (sink,), ladders in self._read(SignalSink, SignalSink.get_ladders):
+        for (sink,), ladders in self._read("ladders", _SINKS, SignalSink.get_ladders):
             for ladder in ladders:
                 yield (sink, ladder.group), ladder.statistics
 
     def rungs(self) -> Iterator[Named[RungReading]]:
         """Yield each rung of each open ladder, by (the sink's name, its group, its name)."""
-        for (sink,), readings in self._read(SignalSink, _read_rungs):
+        for (sink,), readings in self._read("rungs", _SINKS, _read_rungs):
             for reading in readings:
                 yield (sink, reading.group, reading.status.record.processor), reading
 
     def coordinators(self) -> Iterator[Named[CoordinatorStatistics]]:
         """Yield the counters of each coordinator, by (its name,)."""
-        yield from self._read(EphemeralWorkCoordinator[Any], lambda coordinator: coordinator.statistics())
+        return self._read("counters", _COORDINATORS, lambda coordinator: coordinator.statistics())
 
     def dispatchers(self) -> Iterator[Named[DispatcherStatistics]]:
         """Yield the counters of each dispatcher, by (its name,)."""
-        return self._read(SignalDispatcher, SignalDispatcher.statistics)
+        return self._read("counters", _DISPATCHERS, SignalDispatcher.statistics)
 
-    def _read(self, kind: type[W], read: Callable[[W], S]) -> Iterator[Named[S]]:
+    def _read(self, what: str, kinds: tuple[type[Any], ...], read: Callable[[Any], S]) -> Iterator[Named[S]]:
         for name, thing in self._things.items():
-            if isinstance(thing, kind):
+            if isinstance(thing, kinds):
                 try:
                     reading = read(thing)
                 except Exception:  # noqa: BLE001  what is measured must not suffer, nor what is measured beside it
-                    if name not in self._failing:
-                        self._failing.add(name)
-                        _log.exception("%r cannot be measured; what else is measured goes on", name)
+                    if (name, what) not in self._failing:
+                        self._failing.add((name, what))
+                        _log.exception("the %s of %r cannot be measured; all else is", what, name)
                     continue
-                self._failing.discard(name)
+                self._failing.discard((name, what))
                 yield (name,), reading
 
 
