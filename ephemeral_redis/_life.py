@@ -17,7 +17,7 @@ from ephemeral.abc import BusUnavailableError
 from ._errors import SignalBusError
 from ._mirror import Mirror
 from ._portal import Portal
-from ._refusals import is_outage
+from ._refusals import is_outage, reason_of
 from ._reports import Reports
 from ._sender import Sender
 from ._session import Session
@@ -263,8 +263,9 @@ class Life:
             else:
                 return
             was_up = session.was_up
-            is_new = self.tally.last_error != str(cause)
-            self.tally.last_error = str(cause)
+            reason = reason_of(cause)
+            is_new = self.tally.last_error != reason
+            self.tally.last_error = reason
             if is_new and isinstance(cause, SignalBusError):
                 self._refuse(cause)
             elif not isinstance(cause, SignalBusError) and not is_outage(cause):
@@ -275,8 +276,8 @@ class Life:
             if was_up and lived_long and not isinstance(cause, (redis.exceptions.TimeoutError, TimeoutError)):
                 backoff = FIRST_BACKOFF
                 continue
-            self._lose(str(cause))
-            self._fail_to_open(cause)
+            self._lose(reason)
+            self._fail_to_open(reason)
             if was_up and lived_long:
                 backoff = FIRST_BACKOFF
             # Full jitter: workers that lost the bus together do not come back together.
@@ -299,13 +300,13 @@ class Life:
             _log.warning("the bus at %s is lost: %s; this process goes on alone", self._settings.address, reason)
         self._mirror.lose()
 
-    def _fail_to_open(self, cause: BaseException) -> None:
+    def _fail_to_open(self, reason: str) -> None:
         if self._opened.done():
             return
         if self._settings.require:
-            self._opened.set_exception(SignalBusError(self._settings.address, str(cause) or type(cause).__name__))
+            self._opened.set_exception(SignalBusError(self._settings.address, reason))
         else:
-            _log.warning("the bus at %s is away: %s; this process goes on alone", self._settings.address, cause)
+            _log.warning("the bus at %s is away: %s; this process goes on alone", self._settings.address, reason)
             self._opened.set_result(None)
 
     def _refuse(self, error: SignalBusError) -> None:

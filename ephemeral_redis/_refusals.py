@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import traceback
+from typing import Any
 
 from redis import exceptions
 
@@ -40,6 +41,17 @@ def is_outage(error: BaseException) -> bool:
     # A write to a peer that has closed makes some versions raise TypeError or AttributeError within the loop itself.
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     return bool(frames) and frames[-1].f_globals.get("__name__", "").startswith("asyncio.")
+
+
+def reason_of(error: BaseException) -> str:
+    """Return what *error* says, in words that help: some say nothing, and a cluster only where to go."""
+    if isinstance(error, exceptions.AskError):
+        moved: Any = error
+        place = f"{moved.host}:{moved.port}"
+        if isinstance(error, exceptions.MovedError):
+            return f"another node of this cluster has the namespace, {place}; a redis+cluster:// URL finds it"
+        return f"the namespace is on its way to another node of the cluster, {place}"
+    return str(error) or type(error).__name__
 
 
 def is_passing(error: exceptions.ResponseError) -> bool:
