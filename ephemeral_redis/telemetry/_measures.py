@@ -153,7 +153,7 @@ _BUS: Final = (
     Measure("counter", "ephemeral.bus.undecodable", "{entry}",
             "Entries of the bus that could not be read.", _field("undecodable")),
     Measure("counter", "ephemeral.bus.foreign", "{entry}",
-            "Entries passed over because a newer version of this library wrote them.", _field("foreign")),
+            "Entries and rows passed over because a newer version of this library wrote them.", _field("foreign")),
     Measure("counter", "ephemeral.bus.reports", "{report}",
             "Ends of calls that the health table has counted.", _field("reports")),
     Measure("counter", "ephemeral.bus.reports_dropped", "{report}",

@@ -137,7 +137,8 @@ def add_span_events(sink: SignalSink, pattern: Pattern) -> Subscription:
         span = trace.get_current_span()
         if span.is_recording() and event.origin == sink.origin:
             name = event.signal.partition(":")[0] or event.signal
-            span.add_event(name, _attributes_of(event), timestamp=int(event.timestamp * 1e9))
+            # Stamped by the span's clock, not the sink's, so that it lies within the span.
+            span.add_event(name, _attributes_of(event))
 
     return sink.subscribe(add, pattern)
 
