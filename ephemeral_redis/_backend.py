@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from ephemeral.abc import HealthReport, HealthWatcher, Pattern, SignalReceiver, SignalRecord, Swap
 
     from ._statistics import BusStatistics
+    from .watch.bus import BusWatch
 
 _log = logging.getLogger("ephemeral")
 
@@ -264,6 +265,13 @@ class RedisSignalBackend(SignalBackend):
     def swap(self, swap: Swap) -> Future[bool]:
         """Offer a decision to the health table; see `SignalBackend.swap`."""
         return self._running().swap(swap)
+
+    def watch_fleet(self) -> BusWatch:
+        """Return what shows the fleet that this worker is of, by connections of its own; the sink need not be open."""
+        from .watch.bus import BusWatch  # noqa: PLC0415  no worker that is not looked at pays for it
+
+        settings = self._settings
+        return BusWatch(settings.find_server, settings.keys, namespace=self._namespace, address=settings.address)
 
     def _is_wanted(self, signal: str) -> bool:
         return signal.startswith(ITEM_SIGNALS) or matches_pattern(signal, self._settings.publish)

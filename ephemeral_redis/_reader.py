@@ -111,7 +111,7 @@ class ControlReader:
     def _hear(self, entry_id: bytes, fields: Mapping[bytes, bytes]) -> None:
         self._cursor = entry_id
         try:
-            news = _news(fields)
+            news = news_of(fields)
         except Exception as error:  # noqa: BLE001  whatever anybody wrote there, the reader goes on
             _note(self._tally, error)
             if not isinstance(error, _codec.NewerError) or (newer := _newer_news(fields)) is None:
@@ -217,7 +217,8 @@ class SignalReader:
             self._missed_logged, self._log_again_at = self._tally.missed, now + LOG_SECONDS
 
 
-def _news(fields: Mapping[bytes, bytes]) -> HealthNews:
+def news_of(fields: Mapping[bytes, bytes]) -> HealthNews:
+    """Return what an entry of the control stream says; raises whatever it finds in one that is none of ours."""
     _codec.check_version(fields[b"v"], _codec.HEALTH_VERSION)
     kind, processor = fields[b"k"].decode(), _codec.text(fields[b"p"])
     if kind not in _KINDS:

@@ -153,7 +153,7 @@ class Change:
     Attributes:
         at: When.
         kind: ``"down"``, ``"restored"``, ``"isolated"``, ``"reset"``, ``"probing"``, ``"probe failed"``,
-            ``"probe good"``, ``"lease given back"``, ``"healed"`` or ``"forgotten"``.
+            ``"probe good"``, ``"lease given back"`` or ``"healed"``.
         processor: Whose.
         epoch: From then on.
         by: Origin of the worker that caused it.
@@ -204,6 +204,7 @@ class FleetPicture:
         scopes_known: How many scopes there are, shown or not.
         changes: The latest first.
         server: The server; None: there is no bus, or nothing was read yet.
+        unreadable: Records, rows and entries that this version of the library could not read, so far.
     """
 
     namespace: str
@@ -216,6 +217,7 @@ class FleetPicture:
     scopes_known: int
     changes: tuple[Change, ...]
     server: ServerPicture | None
+    unreadable: int = 0
 
     @property
     def age(self) -> float:
