@@ -242,7 +242,8 @@ class Life:
 
     async def _drained(self) -> None:
         await self._reports.drained()
-        # Again: a ladder that hears now of its last decision tells it by signals.
+        # A ladder that hears only now what became of its last decision tells it by signals.
+        await self._mirror.left()
         while self.sender.pending:
             await self._flushed()
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+import anyio
+
 from ephemeral.abc import Swap
 
 if TYPE_CHECKING:
@@ -36,6 +38,7 @@ class Mirror:
         self.rows: dict[str, SharedRecord] = {}
         self.is_lost = True
         self._watchers: list[HealthWatcher] = []
+        self._has_left: anyio.Event | None = None
         self._asked: list[_Asked] = []
 
     def watch(self, watcher: HealthWatcher) -> None:
@@ -50,6 +53,14 @@ class Mirror:
         """Tell *watcher* no more."""
         if watcher in self._watchers:
             self._watchers.remove(watcher)
+        if self._has_left is not None:
+            self._has_left.set()
+
+    async def left(self) -> None:
+        """Wait for those that are leaving to leave: what they have heard last is told by then."""
+        while any(watcher.is_leaving for watcher in self._watchers):
+            self._has_left = anyio.Event()
+            await self._has_left.wait()
 
     def hear(self, news: HealthNews) -> None:
         """Take one entry of the control stream."""

@@ -75,8 +75,9 @@ class MemoryBus:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
     ) -> None:
-        self._tasks.cancel_scope.cancel()
-        await self._tasks.__aexit__(None, None, None)
+        tasks, self._tasks = self._tasks, None
+        tasks.cancel_scope.cancel()
+        await tasks.__aexit__(None, None, None)
 
     def backend(self, *, mirror_items: bool = False) -> MemoryBackend:
         """Return a backend for one sink.
@@ -154,6 +155,17 @@ class MemoryBus:
         """Call *function* once all that was sent until now has arrived."""
         self._enqueue(function)
 
+    def call_later(self, seconds: float, function: Callable[[], object]) -> bool:
+        """Call *function* after so many seconds; False if that cannot be, outside of the block."""
+
+        async def call() -> None:
+            await anyio.sleep(seconds)
+            function()
+
+        if self._tasks is not None:
+            self._tasks.start_soon(call)
+        return self._tasks is not None
+
     def _tell_news(self, news: HealthNews | None) -> None:
         if news is not None:
             self._tell(lambda to: to.take_news(news))
@@ -226,6 +238,7 @@ class MemoryBackend(SignalBackend):
         self._is_away = False
         self._outbox: deque[SignalRecord] = deque()
         self._flushes: list[Future[None]] = []
+        self._left: Future[int] | None = None
         self._reports: deque[_Kept] = deque()
         self._watchers: list[HealthWatcher] = []
         self._known: dict[str, SharedRecord] = {}
@@ -263,12 +276,12 @@ class MemoryBackend(SignalBackend):
             self._greet()
         return _ended(None)
 
-    def close(self, timeout: float) -> Future[int]:  # noqa: ARG002  nothing is left to wait for
-        """End."""
-        self._receiver = None
-        for watcher in tuple(self._watchers):
-            watcher.lost()
-        return _ended(len(self._outbox))
+    def close(self, timeout: float) -> Future[int]:
+        """End, once the ladders that have ended have told of their last changes."""
+        left = self._left = Future[int]()
+        if self.is_degraded or not self._is_awaited or not self._bus.call_later(timeout, self._end):
+            self._end()
+        return left
 
     def publish(self, record: SignalRecord) -> None:
         """Send one signal, or keep it."""
@@ -299,6 +312,8 @@ class MemoryBackend(SignalBackend):
         """Tell *watcher* nothing more."""
         if watcher in self._watchers:
             self._watchers.remove(watcher)
+        if self._left is not None and not self._is_awaited:
+            self._end()
 
     def report(self, report: HealthReport) -> None:
         """Have the table count how a call ended, or keep it."""
@@ -360,6 +375,19 @@ class MemoryBackend(SignalBackend):
             self._known[news.processor] = news.row
         for watcher in tuple(self._watchers):
             watcher.news(news)
+
+    @property
+    def _is_awaited(self) -> bool:
+        return any(watcher.is_leaving for watcher in self._watchers)
+
+    def _end(self) -> None:
+        left, self._left = self._left, None
+        if left is None:
+            return
+        self._receiver = None
+        for watcher in tuple(self._watchers):
+            watcher.lost()
+        left.set_result(len(self._outbox))
 
     def _greet(self) -> None:
         # Failures first: the table, as it is read next, confirms the trips that were taken alone.

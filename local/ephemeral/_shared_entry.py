@@ -58,15 +58,17 @@ class SharedEntry:
         is_streak_open: Whether failures are counted somewhere, so that a success must be told.
         counted: How many, as last heard.
         counted_at: When that was heard.
-        is_awaited: Whether the table has yet to answer what this worker told it of a failure, or decided.
+        is_report_awaited: Whether the table has yet to say what became of a failure that this worker told it of.
+        offers: Decisions of this worker that the table has yet to answer.
     """
 
     __slots__ = (
         "counted",
         "counted_at",
         "evidence",
-        "is_awaited",
+        "is_report_awaited",
         "is_streak_open",
+        "offers",
         "own",
         "promised",
         "row",
@@ -86,7 +88,13 @@ class SharedEntry:
         self.is_streak_open = False
         self.counted = 0
         self.counted_at = 0.0
-        self.is_awaited = False
+        self.is_report_awaited = False
+        self.offers = 0
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether an answer of the table is still to come, of which this worker may have to tell."""
+        return self.is_report_awaited or self.offers > 0
 
     @property
     def current(self) -> HealthRecord:

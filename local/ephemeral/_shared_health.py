@@ -64,14 +64,21 @@ class SharedHealthStore(HealthStore):
 
     def forget(self, processor: str) -> None:
         entry = self._entries.pop(processor, None)
-        # An edge that this worker has caused is told by nobody else: the last answer is waited for.
-        if entry is not None and entry.is_awaited and not self._is_alone:
+        # An edge that this worker has caused is told by nobody else: the last answer is waited for, over an outage too.
+        if entry is not None and entry.is_awaited:
             self._leaving[processor] = entry
         self._unwatch_if_done()
 
-    def _answered(self, entry: SharedEntry) -> None:
-        entry.is_awaited = False
-        if self._leaving.pop(entry.row.record.processor, None) is not None:
+    @property
+    def is_leaving(self) -> bool:
+        """Whether all that is left to do is to hear, and to tell, what became of the last reports and decisions."""
+        return bool(self._leaving) and not self._entries
+
+    def _let_go(self, entry: SharedEntry) -> None:
+        """Wait no longer for an entry that has left, if all its answers are there."""
+        processor = entry.row.record.processor
+        if not entry.is_awaited and self._leaving.get(processor) is entry:
+            del self._leaving[processor]
             self._unwatch_if_done()
 
     def _unwatch_if_done(self) -> None:
@@ -127,7 +134,7 @@ class SharedHealthStore(HealthStore):
         record, rules, origin = entry.row.record, entry.rules, self._backend.origin
         if not record.is_up or not entry.row.is_readable:
             return  # up for this worker alone, which found so while the bus was away or the row could not be read
-        entry.is_awaited = entry.is_awaited or has_failed
+        entry.is_report_awaited = entry.is_report_awaited or has_failed
 
         def down_at(time: float) -> HealthRecord:
             return trip(record, rules, "fleet", failures=0, by=origin, now=time).after
@@ -236,22 +243,22 @@ class SharedHealthStore(HealthStore):
         return self._is_alone is True or not entry.row.is_readable
 
     def _offer(self, entry: SharedEntry, decision: Decision, change: Change) -> None:
-        entry.is_awaited = True
+        entry.offers += 1
         future = self._backend.swap(_swap(change, entry.row))
         future.add_done_callback(lambda done: self._hop(partial(self._offered, entry, decision, done)))
 
     def _offered(self, entry: SharedEntry, decision: Decision, future: Future[bool]) -> None:
+        entry.offers -= 1
         if future.exception() is not None:
             # The bus will be back or be lost, and either is told: decided then.
             entry.undecided = decision
             if self._is_alone:
                 self._settle_alone(entry)
-        elif future.result():
-            self._answered(entry)
-        else:
+        elif not future.result():
             self._refresh(entry, "reset", is_own=False)
             if self._known(entry.row.record.processor) is entry:  # else its row is old for ever, and refused for ever
                 self._decide(entry, decision)
+        self._let_go(entry)
 
     def _settle_alone(self, entry: SharedEntry) -> None:
         decision, entry.undecided = entry.undecided, None
@@ -320,7 +327,8 @@ class SharedHealthStore(HealthStore):
             cause: Cause = "reset" if news.kind == "forgotten" or news.kind == "healed" else news.kind  # noqa: PLR1714  narrows the type
             self._follow(entry, news.row, cause, is_own=is_own)
         if is_own and entry.is_answer(news, self._loop_now()):
-            self._answered(entry)
+            entry.is_report_awaited = False
+        self._let_go(entry)
 
     def _known(self, processor: str) -> SharedEntry | None:
         return self._entries.get(processor) or self._leaving.get(processor)
@@ -332,8 +340,6 @@ class SharedHealthStore(HealthStore):
             if entry.current.is_up:
                 # What failed until the loss was noticed, the bus may never have heard of.
                 self._judge(entry, self._loop_now())
-        self._leaving.clear()
-        self._unwatch_if_done()
 
     def _follow(self, entry: SharedEntry, row: SharedRecord, cause: Cause, *, is_own: bool) -> None:
         if row.version <= entry.row.version:
@@ -341,7 +347,7 @@ class SharedHealthStore(HealthStore):
         if not row.is_readable:
             # What was known last goes on holding here, and nobody is asked about it any more.
             entry.row = entry.row._replace(version=row.version, is_readable=False)
-            self._answered(entry)
+            entry.is_report_awaited = False
             return
         was_readable = entry.row.is_readable
         is_new_epoch = row.record.epoch != entry.row.record.epoch
@@ -349,6 +355,7 @@ class SharedHealthStore(HealthStore):
         if is_new_epoch:
             entry.forget_counts()
             entry.own = None
+            entry.is_report_awaited = False  # what was reported of the old one counts for nothing
         self._refresh(entry, cause, is_own=is_own)
         if not was_readable and not self._is_alone:
             self._rejoin(entry)

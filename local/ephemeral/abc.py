@@ -160,6 +160,11 @@ class SignalReceiver(Protocol):
 class HealthWatcher(Protocol):
     """A ladder's store, as the backend sees it. Called on any thread; never blocks, never raises."""
 
+    @property
+    def is_leaving(self) -> bool:
+        """Whether it will `unwatch` by itself once it has told of its last changes: a bus that closes waits for it."""
+        return False
+
     def table(self, rows: Mapping[str, SharedRecord]) -> None:
         """Learn the whole table: at first, and whenever the bus is back."""
         ...
