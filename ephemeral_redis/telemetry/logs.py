@@ -10,7 +10,7 @@ import contextlib
 import logging
 from collections.abc import Generator, Mapping
 from contextvars import ContextVar
-from typing import Any, Final, Self
+from typing import Any, Final, Self, cast
 
 from ephemeral import SignalEvent, SignalSink, Subscription, matches_pattern
 from ephemeral.abc import Pattern
@@ -147,20 +147,24 @@ class SignalHandler(logging.Handler):
         self._messages = messages
 
     def handle(self, record: logging.LogRecord) -> bool:
-        """Raise a signal for *record* if it is to be one; without the lock that other handlers hold meanwhile.
+        """Raise a signal for *record*, unless a filter is against it; without the lock that other handlers hold.
 
         A listener may wait for a thread that logs; with the lock held, each would wait for the other.
         """
-        wanted = not _is_raising.get() and self._is_wanted(record) and bool(self.filter(record))
-        if wanted:
-            self.emit(record)
-        return wanted
+        passed = self.filter(record)
+        if passed:
+            # From 3.12 on a filter may give another record.
+            self.emit(cast("Any", passed) if isinstance(cast("object", passed), logging.LogRecord) else record)
+        return passed
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Raise a signal for *record*."""
+        """Raise a signal for *record*, if it is to be one."""
+        if _is_raising.get():
+            return
         token = _is_raising.set(True)
         try:
-            self._sink.raise_signal(_name_of(record, self._prefix), payload=self._payload_of(record))
+            if self._is_wanted(record):
+                self._sink.raise_signal(_name_of(record, self._prefix), payload=self._payload_of(record))
         except Exception:  # noqa: BLE001  whoever logs must not fail by it
             self.handleError(record)
         finally:
