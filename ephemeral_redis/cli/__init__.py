@@ -10,7 +10,7 @@ import importlib.util
 import io
 import sys
 
-EXTRAS = {"cli": ("typer", "rich"), "demo": ("httpx", "starlette", "uvicorn")}
+EXTRAS = {"cli": ("typer", "rich"), "dashboard": ("starlette", "uvicorn"), "demo": ("httpx", "starlette", "uvicorn")}
 """What each extra of the distribution brings that a command imports."""
 
 

@@ -132,3 +132,37 @@ def worker(
         return work(options, with_parent=with_parent)
     except ValueError as mistake:
         return complain(str(mistake))
+
+
+@app.command()
+def dashboard(
+    *,
+    redis: Annotated[str, typer.Option(envvar="EPHEMERAL_REDIS_URL", help="URL of the bus.", metavar="URL")],
+    namespace: Annotated[str, typer.Option(envvar="EPHEMERAL_NAMESPACE", help="Which fleet to show.")],
+    host: Annotated[str, typer.Option(help="Where to listen; there is no password.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Where to listen; 0: a free port.", min=0, max=65535)] = 8090,
+    allow_host: Annotated[
+        list[str] | None, typer.Option(help="A name by which browsers may ask for it; may be repeated.", metavar="NAME")
+    ] = None,
+    opens_browser: Annotated[bool, typer.Option("--open", help="Open it in a browser.")] = False,
+) -> int:
+    """Show a fleet on a web page, live.
+
+    Ladders, failovers, rates, workers and signals of one namespace. It reads and changes nothing, so that the rights of
+    a user who only looks are enough, and shows since when the bus is away while it is.
+    """
+    if (problem := missing_extra("dashboard")) is not None:
+        return complain(problem)
+    from .dashboard import serve  # noqa: PLC0415 - it imports what the line above has looked for
+
+    try:
+        return serve(
+            redis=redis,
+            namespace=namespace,
+            host=host,
+            port=port,
+            allow_host=allow_host or [],
+            opens_browser=opens_browser,
+        )
+    except ValueError as mistake:
+        return complain(str(mistake))

@@ -1,0 +1,86 @@
+// The signals as they come, filtered by the dashboard, held here when asked to.
+
+import { $, field, setText } from "./dom.js";
+import { Stream } from "./stream.js";
+import { clock, count, fullTime, visible } from "./words.js";
+
+const ROWS = 200;
+
+const body = $("signals").tBodies[0];
+let stream = null;
+let pattern = "*";
+let isPaused = false;
+let names = (origin) => origin;
+let [came, unseen, held] = [0, 0, 0];
+
+export function useNames(given) {
+  names = given;
+}
+
+function take({ rows, count: all, lost }) {
+  came += all;
+  if (isPaused) {
+    held += all;
+  } else {
+    unseen += lost;
+    for (const row of rows) show(row);
+  }
+  tell();
+}
+
+function show([at, signal, key, origin, operation, payload]) {
+  // The oldest row is written anew and becomes the first: the table never grows beyond its bound.
+  const row = body.childElementCount < ROWS ? $("signal").content.firstElementChild.cloneNode(true) : body.lastElementChild;
+  setText(field(row, "at"), clock(at, Date.now() / 1000));
+  field(row, "at").title = fullTime(at);
+  setText(field(row, "signal"), visible(signal));
+  setText(field(row, "key"), visible(key));
+  setText(field(row, "origin"), names(origin));
+  row.title = operation ? `operation ${visible(operation)}` : "";
+  setText(field(row, "payload"), visible(payload));
+  body.prepend(row);
+}
+
+function tell() {
+  const parts = [`${count(came)} came`];
+  if (unseen) parts.push(`${count(unseen)} too many to show`);
+  if (isPaused) parts.push(`paused: ${count(held)} not shown`);
+  setText($("signals-count"), parts.join(" · "));
+}
+
+function open() {
+  stream?.close();
+  stream = null;
+  if (document.hidden) return;
+  stream = new Stream(`signals?pattern=${encodeURIComponent(pattern)}`, {
+    signals: take,
+    refused: (problem) => {
+      setText($("signals-problem"), visible(problem));
+      $("pattern").setAttribute("aria-invalid", "true");
+      stream.close();
+    },
+  }, () => {});
+  stream.open();
+}
+
+export function start() {
+  $("filter").addEventListener("submit", (event) => {
+    event.preventDefault();
+    pattern = $("pattern").value;
+    setText($("signals-problem"), "");
+    $("pattern").removeAttribute("aria-invalid");
+    body.replaceChildren();
+    [came, unseen, held] = [0, 0, 0];
+    tell();
+    open();
+  });
+  $("pause").addEventListener("click", () => {
+    isPaused = !isPaused;
+    held = 0;
+    $("pause").setAttribute("aria-pressed", String(isPaused));
+    tell();
+  });
+  // Nobody reads signals on a page that is not seen.
+  document.addEventListener("visibilitychange", open);
+  open();
+}
