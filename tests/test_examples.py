@@ -14,7 +14,8 @@ EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 
 
 def test_there_are_examples() -> None:
-    expected = {"adaptive_workflow", "http_download", "ordered_fallback", "quick_start", "web_app"}
+    expected = {"adaptive_workflow", "http_download", "logging_bridge", "opentelemetry_trace", "ordered_fallback"}
+    expected |= {"prometheus_metrics", "quick_start", "web_app"}
     assert {path.stem for path in EXAMPLES} >= expected
 
 
