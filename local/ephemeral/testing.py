@@ -1,4 +1,4 @@
-"""Virtual time for tests: an hour of timers passes in a millisecond, alike on asyncio and trio.
+"""For tests: virtual time on asyncio and trio, a bus in memory, a sink that keeps all it was told.
 
 A test that sleeps is slow and still flaky. In virtual time the clock stands while anything can run and jumps to the
 next timer once nothing can, so a test states exact times and gets them:
@@ -31,6 +31,7 @@ import anyio
 
 from ._errors import EphemeralError
 from ._memory_bus import MemoryBus, MemoryBusStatistics
+from ._recording_sink import RecordingSink
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -42,6 +43,7 @@ __all__ = [
     "DeadlockError",
     "MemoryBus",
     "MemoryBusStatistics",
+    "RecordingSink",
     "VirtualTimeLoop",
     "run",
     "virtual_time",
