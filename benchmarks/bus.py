@@ -24,6 +24,7 @@ from ephemeral import SignalSink
 from ephemeral._loops import current_loop
 from ephemeral._shared_health import SharedHealthStore
 from ephemeral_redis import RedisSignalBackend, _batch, _keys
+from ephemeral_redis._clock import BusClock
 from ephemeral_redis._scripts import Bounds, Calls
 from ephemeral_redis.server import RedisServer
 
@@ -204,7 +205,7 @@ def script_rows(server):
 
     async def measure(size):
         client = redis.asyncio.Redis.from_url(server.url)
-        calls = Calls(client, _keys.Keys(f"script{size}"), os.urandom(8))
+        calls = Calls(client, _keys.Keys(f"script{size}"), os.urandom(8), BusClock())
         numbers = _batch.Numbers()
         await client.config_resetstat()
         for _ in range(200):

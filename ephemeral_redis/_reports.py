@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
+from itertools import zip_longest
 from typing import TYPE_CHECKING, NamedTuple
 
 import anyio
@@ -109,13 +110,15 @@ class Reports:
         asked_at = time.monotonic()
         rules = group[-1].report.rules
         recent = [kept for kept in group if asked_at - kept.ended_at <= rules.failure_window]
+        if not recent:
+            return True  # the bus was away for longer than they count
         failures = [kept for kept in recent if kept.report.has_failed]
         successes = [kept for kept in recent if not kept.report.has_failed]
         if rules.policy == "consecutive":
             # The last of each run: what failed between two of them may have been one too many.
             successes = [
                 one
-                for one, after in zip(recent, [*recent[1:], None], strict=True)
+                for one, after in zip_longest(recent, recent[1:])
                 if not one.report.has_failed and (after is None or after.report.has_failed)
             ]
         try:

@@ -1,26 +1,30 @@
 """The Lua scripts: where they are kept, and how each is called.
 
 What a script does, and what its KEYS, ARGV and reply are, stands at its head in ``lua/``. Every call may be repeated
-after an answer was lost: none counts or changes anything twice.
+after an answer was lost: none counts or changes anything twice. And none that writes is carried out after its caller
+has given it up: what a network delivers late would be dated wrong, or undo what was decided since.
 """
 
 from __future__ import annotations
 
 import hashlib
+import time
 from functools import cache
 from importlib import resources
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from redis.exceptions import NoScriptError
+from redis.exceptions import NoScriptError, ResponseError
 
 from . import _codec
+from ._client import CALL_SECONDS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from ephemeral.abc import HealthRecord, HealthRules, SharedRecord, Swap
 
     from ._batch import Batch
+    from ._clock import BusClock
     from ._keys import Keys
 
 
@@ -112,6 +116,10 @@ class Evidence(NamedTuple):
         """Return both as the script takes them."""
         return b"".join(self.members), b"".join([max(age, 0).to_bytes(8, "big") for age in self.ages])
 
+    def later(self, seconds: float) -> Evidence:
+        """Return the same as it is *seconds* later."""
+        return Evidence(self.members, [age + int(seconds * 1e6) for age in self.ages])
+
 
 class Calls(NamedTuple):
     """The calls of one sender. Each raises what redis-py raises, and is a cancellation point.
@@ -120,11 +128,13 @@ class Calls(NamedTuple):
         client: A redis-py client.
         keys: The namespace.
         origin: The sender, 8 bytes.
+        clock: The server's time, as far as it is known; learns from refusals.
     """
 
     client: Any
     keys: Keys
     origin: bytes
+    clock: BusClock
 
     async def publish(
         self, batch: Batch, bounds: Bounds, *, now: float, shallow: Sequence[str] = (), deep: Sequence[str] = ()
@@ -141,13 +151,16 @@ class Calls(NamedTuple):
         keys = self.keys
         key_list = [keys.last_batch(self.origin), keys.marks, keys.signals, keys.items, keys.shallow, keys.deep]
         key_list += [keys.scope(scope) for scope in batch.scopes]
-        arguments = [
-            *(batch.serial, int(bounds.retention * 1000), bounds.capacity, _codec.VERSION, self.origin),
-            *(batch.members, batch.ages(now), batch.ranges),
-            *(*batch.signals, *batch.items),
-            *(len(shallow), *shallow, *deep),
-        ]
-        is_new, server_us = await script("publish")(self.client, key_list, arguments)
+
+        def arguments(waited: float) -> list[Any]:
+            return [
+                *(batch.serial, int(bounds.retention * 1000), bounds.capacity, _codec.VERSION, self.origin),
+                *(batch.members, batch.ages(now + waited), batch.ranges),
+                *(*batch.signals, *batch.items),
+                *(len(shallow), *shallow, *deep),
+            ]
+
+        is_new, server_us = await self._timely("publish", key_list, arguments)
         return bool(is_new), int(server_us) / 1e6
 
     async def report(
@@ -170,13 +183,17 @@ class Calls(NamedTuple):
             successes: Those that ended well.
             down: What to put into the table if that is too much.
         """
-        arguments = [
-            *(processor, self.origin, epoch, *failures.packed(), *successes.packed()),
-            *(rules.policy, int(rules.failure_window * 1e6), rules.failure_threshold),
-            *(repr(rules.failure_rate), rules.minimum_calls, rules.quorum),
-            *(down.epoch, _codec.pack_record(down)),
-        ]
-        verdict, count, server_us, row = await script("report")(self.client, self._health(processor), arguments)
+
+        def arguments(waited: float) -> list[Any]:
+            return [
+                *(processor, self.origin, epoch),
+                *(*failures.later(waited).packed(), *successes.later(waited).packed()),
+                *(rules.policy, int(rules.failure_window * 1e6), rules.failure_threshold),
+                *(repr(rules.failure_rate), rules.minimum_calls, rules.quorum),
+                *(down.epoch, _codec.pack_record(down)),
+            ]
+
+        verdict, count, server_us, row = await self._timely("report", self._health(processor), arguments)
         return Answer(verdict != 0, count, int(server_us) / 1e6, _codec.known_row(processor, row))
 
     async def swap(self, swap: Swap) -> tuple[bool, float, SharedRecord | None]:
@@ -186,7 +203,7 @@ class Calls(NamedTuple):
             *(record.processor, self.origin, swap.expected, swap.cause),
             *(record.epoch, "u" if record.is_up else "d", record.failures, _codec.pack_record(record)),
         ]
-        is_done, server_us, row = await script("swap")(self.client, self._health(record.processor), arguments)
+        is_done, server_us, row = await self._timely("swap", self._health(record.processor), lambda _: arguments)
         return bool(is_done), int(server_us) / 1e6, _codec.known_row(record.processor, row)
 
     async def enrol(self, record: bytes, *, lifetime: float, limit: int) -> None:
@@ -200,6 +217,30 @@ class Calls(NamedTuple):
         control_id, server_us, *rows = await script("snapshot")(self.client, [keys.health, keys.control], [])
         table = {_codec.text(name): value for name, value in zip(rows[::2], rows[1::2], strict=True)}
         return Snapshot(control_id, int(server_us) / 1e6, table)
+
+    async def _timely(
+        self, name: str, keys: Sequence[bytes], arguments: Callable[[float], Sequence[Any]]
+    ) -> Sequence[Any]:
+        """Run a script, unless it is late; who still waits then knew the server's time wrong, and runs it again.
+
+        Args:
+            name: Which one.
+            keys: Its keys.
+            arguments: Returns its arguments, given how many seconds this has taken already.
+        """
+        began_at = time.monotonic()
+        while True:
+            asked_at = time.monotonic()
+            latest = f"{(self.clock.now() + CALL_SECONDS) * 1e6:.0f}"
+            try:
+                reply: Sequence[Any] = await script(name)(self.client, keys, [*arguments(asked_at - began_at), latest])
+            except ResponseError as error:
+                word, _, server_us = str(error).partition(" ")
+                if word != "LATE":
+                    raise
+                self.clock.learn(int(server_us) / 1e6, asked_at=asked_at, answered_at=time.monotonic())
+            else:
+                return reply
 
     def _health(self, processor: str) -> list[bytes]:
         keys = self.keys

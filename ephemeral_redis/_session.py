@@ -95,7 +95,7 @@ class Session:
         control = make_client(**client_settings("control", timeout=READER_SECONDS))
         signals = make_client(**client_settings("signals", timeout=READER_SECONDS))
         try:
-            calls = Calls(command, settings.keys, bytes.fromhex(self._origin))
+            calls = Calls(command, settings.keys, bytes.fromhex(self._origin), self._clock)
             with anyio.fail_after(GREETING_SECONDS):
                 rows = await self._greet(calls)
             async with anyio.create_task_group() as tasks:

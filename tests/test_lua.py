@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import itertools
+import time
 
 import fakeredis
 import pytest
 import redis.asyncio
 
-from ephemeral_redis import _batch, _codec, _keys
+from ephemeral_redis import _batch, _codec, _keys, _scripts
 from ephemeral_redis._batch import Numbers
+from ephemeral_redis._clock import BusClock
 from ephemeral_redis._scripts import Bounds, Calls
 
 pytestmark = [pytest.mark.real_time, pytest.mark.server]
@@ -32,7 +34,7 @@ async def calls(request):
     else:
         client = redis.asyncio.Redis.from_url(request.getfixturevalue("redis_server").url)
     async with client:
-        yield Calls(client, _keys.Keys(f"lua-{next(unique)}"), ORIGIN)
+        yield Calls(client, _keys.Keys(f"lua-{next(unique)}"), ORIGIN, BusClock())
 
 
 def outgoing(signal, age=0.0, payload=None):
@@ -67,6 +69,22 @@ async def test_signals_are_counted_in_their_scopes_and_kept_in_order(calls):
 async def test_scope_pri1_never_counts_pri10(calls):
     await calls.publish(batch_of("f:pri1:a", "f:pri10:b", "f:pri10")[0], BOUNDS, now=NOW)
     assert [await count(calls, scope) for scope in ("f", "f:pri1", "f:pri10")] == [3, 1, 2]
+
+
+async def test_what_comes_too_late_changes_nothing(calls, monkeypatch):
+    monkeypatch.setattr(_scripts, "CALL_SECONDS", -1.0)
+    monkeypatch.setattr(BusClock, "learn", lambda *_, **__: pytest.fail("refused"))
+    with pytest.raises(pytest.fail.Exception, match="refused"):
+        await calls.publish(batch_of("a")[0], BOUNDS, now=NOW)
+    assert await calls.client.keys(f"{{{calls.keys.health.decode()[1:-3]}}}*") == []
+
+
+async def test_who_has_the_time_wrong_is_refused_once_and_then_has_it_right(calls):
+    calls.clock.learn(100.0, asked_at=time.monotonic(), answered_at=time.monotonic())
+    assert (await calls.publish(batch_of("a")[0], BOUNDS, now=NOW))[0]
+    seconds, micros = await calls.client.time()
+    assert calls.clock.now() == pytest.approx(seconds + micros / 1e6, abs=1.0)
+    assert await count(calls, "a") == 1
 
 
 async def test_a_batch_that_is_sent_twice_counts_once(calls):

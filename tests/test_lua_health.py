@@ -16,6 +16,7 @@ from ephemeral import _health
 from ephemeral._health_table import HealthTable
 from ephemeral.abc import HealthReport, HealthRules, Swap
 from ephemeral_redis import _codec, _keys
+from ephemeral_redis._clock import BusClock
 from ephemeral_redis._scripts import Calls, Evidence
 
 pytestmark = [pytest.mark.real_time, pytest.mark.server]
@@ -38,7 +39,7 @@ def client_of(kind, server):
 async def calls(request):
     server = request.getfixturevalue("redis_server") if request.param == "real" else None
     async with client_of(request.param, server) as client:
-        yield Calls(client, _keys.Keys(f"health-{next(unique)}"), ORIGINS[0])
+        yield Calls(client, _keys.Keys(f"health-{next(unique)}"), ORIGINS[0], BusClock())
 
 
 def rules_of(policy="consecutive", threshold=3, window=10.0, rate=0.5, minimum=4, quorum=1):
@@ -133,7 +134,7 @@ STEPS = st.lists(
 def test_scripts_and_reference_agree_on_any_history(redis_server, kind, steps, policy, threshold, rate, quorum):
     async def history():
         async with client_of(kind, redis_server) as client:
-            calls = Calls(client, _keys.Keys(f"health-{next(unique)}"), ORIGINS[0])
+            calls = Calls(client, _keys.Keys(f"health-{next(unique)}"), ORIGINS[0], BusClock())
             fleet = Fleet(calls, rules_of(policy, threshold=threshold, rate=rate, quorum=quorum))
             for step, origin, age in steps:
                 if step in {"reset", "isolate"}:

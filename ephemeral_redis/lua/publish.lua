@@ -12,12 +12,16 @@ ARGV  1 serial of the batch, growing by one per sender
       12 1 if it is the sender's first one there, else 0
       13, 14, 15, 16 the same for stream 4
       17 how many of the names after it are of one segment   18… names to keep known, then those of two segments
-Reply {1 if applied now, 0 if it had been before; server time, us}
+      last: until when it may run, us of this server
+Reply {1 if applied now, 0 if it had been before; server time, us}, or the error "LATE <server time, us>"
 
 Big-endian throughout. A score is when the signal was raised, in us of this server: its time less the signal's age. ]]
 
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
+if now > tonumber(ARGV[#ARGV]) then
+  return redis.error_reply(string.format('LATE %.0f', now))
+end
 if tonumber(redis.call('GET', KEYS[1]) or 0) >= tonumber(ARGV[1]) then
   return {0, string.format('%.0f', now)}
 end
@@ -93,7 +97,7 @@ local function remember(key, first, last)
 end
 local shallow = tonumber(ARGV[17])
 remember(KEYS[5], 18, 17 + shallow)
-remember(KEYS[6], 18 + shallow, #ARGV)
+remember(KEYS[6], 18 + shallow, #ARGV - 1)
 
 -- Last, so that a script that fails midway is run again. Kept for an hour at least: a retry may come that late.
 redis.call('SET', KEYS[1], ARGV[1], 'PX', math.max(lifetime, 3600000))

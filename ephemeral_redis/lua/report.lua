@@ -6,8 +6,9 @@ ARGV  1 processor   2 origin, 8 bytes   3 epoch in which the calls started
       6 successes, the same, oldest first   7 their ages   ("consecutive" needs the last of each run, "windowed" none)
       8 policy   9 window, us   10 failure threshold   11 failure rate   12 minimum calls   13 quorum
       14 epoch and 15 record to install if it goes down, behind the version it is written in
+      16 until when it may run, us of this server
 Reply {0 ignored, 1 counted, 2 taken down; failures; server time, us;
-       "version:epoch:state:failures:written in:record" or ""}
+       "version:epoch:state:failures:written in:record" or ""}, or the error "LATE <server time, us>"
 
 A time is this server's time less the age. Which call came first is decided by when they ended, not by which report was
 quicker: a success clears what ended before it, and a failure that ended before the newest success does not count. What
@@ -16,6 +17,9 @@ version of the library wrote is left alone. ]]
 
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
+if now > tonumber(ARGV[#ARGV]) then
+  return redis.error_reply(string.format('LATE %.0f', now))
+end
 local policy, window = ARGV[8], tonumber(ARGV[9])
 local stored = redis.call('HGET', KEYS[1], ARGV[1]) or ''
 local version, epoch, state = string.match(stored, '^(%d+):(%d+):(%a):')

@@ -3,13 +3,18 @@
 KEYS  1 health   2 control stream   3 failures of the processor   4 its successes
 ARGV  1 processor   2 origin, 8 bytes   3 version that the decision was taken on; 0: none was there
       4 cause   5 epoch   6 state, u or d   7 failures   8 record, behind the version it is written in
-Reply {1 if it was put there; server time, us; what is there now: "version:epoch:state:failures:written in:record" or ""}
+      9 until when it may run, us of this server
+Reply {1 if it was put there; server time, us; what is there now: "version:epoch:state:failures:written in:record" or ""},
+      or the error "LATE <server time, us>"
 
 A version is at least this server's ms, so that it grows on after the data were lost. A row that a newer version of the
 library wrote stays as it is. ]]
 
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
+if now > tonumber(ARGV[#ARGV]) then
+  return redis.error_reply(string.format('LATE %.0f', now))
+end
 local stored = redis.call('HGET', KEYS[1], ARGV[1]) or ''
 local version, epoch = string.match(stored, '^(%d+):(%d+):')
 version, epoch = version or '0', epoch or '0'

@@ -158,7 +158,7 @@ class Proxy:
             link = Link(self, near)
             self._links.add(link)
             link.task = self._spawn(link.run(self._path))
-            link.task.add_done_callback(lambda _, link=link: self._links.discard(link))
+            link.task.add_done_callback(lambda _, link=link: (link.close(), self._links.discard(link)))
 
 
 class Link:
@@ -185,7 +185,7 @@ class Link:
         self.is_stranded = False
 
     async def run(self, path):
-        """Pass on both ways until one is cut or both are closed. Sockets close here, when nobody waits on them."""
+        """Pass on both ways until one is cut or both are closed."""
         ways = []
         try:
             await asyncio.get_running_loop().sock_connect(self._sockets[SERVERS_SIDE], path)
@@ -197,8 +197,11 @@ class Link:
             for way in ways:
                 way.cancel()
             await asyncio.gather(*ways, return_exceptions=True)
-            for end in self._sockets:
-                _reset(end)
+
+    def close(self):
+        """Close both ends; only once nobody waits on them, and though `run` was cancelled before it began."""
+        for end in self._sockets:
+            _reset(end)
 
     def finish(self, side):
         with contextlib.suppress(OSError):
