@@ -55,7 +55,7 @@ class BusWatch:
     is. It runs on asyncio alone, each block on connections of its own, which come back by themselves.
 
     Args:
-        find_server: Returns what makes clients of the server.
+        find_server: Returns the server as it is now.
         keys: The namespace.
         namespace: Its name.
         address: Where the bus is, for people; no secrets in it.
@@ -194,7 +194,7 @@ class _Line:
     """The connections of one block.
 
     Args:
-        find_server: Returns what makes them.
+        find_server: Returns the server as it is now.
 
     Attributes:
         client: For questions; None: not open.
@@ -209,7 +209,7 @@ class _Line:
     async def open(self, purpose: str, reader: str | None = None) -> None:
         """Find the server, and make clients; they connect when they are first used."""
         await self.close()
-        make = await self._find_server()
+        make = (await self._find_server()).make_client
         timeout = {} if reader is not None else {"timeout": READER_SECONDS}
         self.client = make(**client_settings(purpose, **timeout))
         if reader is not None:
