@@ -13,12 +13,13 @@ if TYPE_CHECKING:
 
     from ephemeral.abc import HealthNews, HealthWatcher, SharedRecord
 
+    from ._scripts import Calls
+
 
 class _Asked(NamedTuple):
     """A swap that the server has answered; whoever asked is told once the row it speaks of is known here."""
 
-    processor: str
-    version: int
+    news: HealthNews
     is_done: bool
     future: Future[bool]
 
@@ -66,7 +67,7 @@ class Mirror:
         """Take one entry of the control stream."""
         if news.row is not None:
             known = self.rows.get(news.processor)
-            if known is not None and news.row.version <= known.version:
+            if known is not None and not news.row.follows(known):
                 return
             self.rows[news.processor] = news.row
         for watcher in tuple(self._watchers):
@@ -77,7 +78,7 @@ class Mirror:
         """Take the whole table, as read when the bus was reached; rows that are newer here stay as they are."""
         for processor, row in rows.items():
             known = self.rows.get(processor)
-            if known is None or row.version > known.version:
+            if known is None or row.follows(known):
                 self.rows[processor] = row
         self.is_lost = False
         for watcher in tuple(self._watchers):
@@ -89,10 +90,16 @@ class Mirror:
         An answer that was merely slower than the stream looks the same; then the server refuses, and nothing is lost.
         """
         known = self.rows.get(processor)
-        version = row.version if row else 0
-        if known is None or not known.is_readable or known.version <= version:
+        if known is None or not known.is_readable or (row is not None and not known.follows(row)):
             return None
-        return Swap("healed", version, known.record)
+        return Swap("healed", row.version if row else 0, known.record, known.version)
+
+    async def heal(self, calls: Calls, processor: str, row: SharedRecord | None) -> SharedRecord | None:
+        """Put back what the server has lost of *processor*, whose row it says is *row*; return what is there then."""
+        # Refused if another worker was quicker, which may know less: then once more, on top of what it put back.
+        while (healing := self.lost_by_server(processor, row)) is not None:
+            _, _, row = await calls.swap(healing)
+        return row
 
     def lose(self) -> None:
         """Tell everybody that the bus is away."""
@@ -101,10 +108,15 @@ class Mirror:
             for watcher in tuple(self._watchers):
                 watcher.lost()
 
-    def answer_when_known(self, processor: str, version: int, future: Future[bool], *, is_done: bool) -> None:
-        """End *future* with *is_done* once the row of *processor* is known here in *version* or a later one."""
-        self._asked.append(_Asked(processor, version, is_done, future))
+    def answer_when_known(self, news: HealthNews, future: Future[bool], *, is_done: bool) -> None:
+        """End *future* with *is_done* once the row of *news*, of which the server's answer told, is known here."""
+        self._asked.append(_Asked(news, is_done, future))
         self._answer()
+
+    def take_answers(self) -> None:
+        """Learn from the answers themselves, for nothing more comes by the stream: the server has lost its entries."""
+        for question in tuple(self._asked):
+            self.hear(question.news)
 
     def drop_questions(self) -> None:
         """Wait for no news on behalf of swaps any more: their session has ended, and with it their futures."""
@@ -113,8 +125,8 @@ class Mirror:
     def _answer(self) -> None:
         asked, self._asked = self._asked, []
         for question in asked:
-            known = self.rows.get(question.processor)
-            if (known.version if known else 0) >= question.version:
+            known, row = self.rows.get(question.news.processor), question.news.row
+            if row is None or (known is not None and not row.follows(known)):
                 if not question.future.done():
                     question.future.set_result(question.is_done)
             else:

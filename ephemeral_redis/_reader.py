@@ -107,6 +107,8 @@ class ControlReader:
             )
             for _, entry_id, fields in entries_of(reply):
                 self._hear(entry_id, fields)
+            if not reply:
+                self._mirror.take_answers()
 
     def _hear(self, entry_id: bytes, fields: Mapping[bytes, bytes]) -> None:
         self._cursor = entry_id

@@ -132,8 +132,7 @@ class Reports:
             )
             self._clock.learn(answer.server_time, asked_at=asked_at, answered_at=time.monotonic())
             self._tally.reports += len(group) if answer.is_counted else 0
-            healing = None if answer.is_counted else self._mirror.lost_by_server(processor, answer.row)
-            if healing is not None and (await calls.swap(healing))[0]:
+            if not answer.is_counted and await self._mirror.heal(calls, processor, answer.row) != answer.row:
                 return False
         except ResponseError as error:
             if is_passing(error):

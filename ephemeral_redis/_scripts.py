@@ -202,6 +202,7 @@ class Calls(NamedTuple):
         arguments = [
             *(record.processor, self.origin, swap.expected, swap.cause),
             *(record.epoch, "u" if record.is_up else "d", record.failures, _codec.pack_record(record)),
+            swap.version,
         ]
         is_done, server_us, row = await self._timely("swap", self._health(record.processor), lambda _: arguments)
         return bool(is_done), int(server_us) / 1e6, _codec.known_row(record.processor, row)

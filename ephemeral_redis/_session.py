@@ -81,6 +81,8 @@ class Session:
         self._calls: Calls | None = None
         self._questions: deque[Callable[[], Coroutine[Any, Any, None]]] = deque()
         self._asked = anyio.Event()
+        self._offers: deque[tuple[Swap, Future[bool]]] = deque()
+        self._offered = anyio.Event()
         self._unanswered: set[Future[Any]] = set()
         self.is_up = False
         self.was_up = False
@@ -104,6 +106,7 @@ class Session:
                 self._mirror.found(rows)
                 self._on_reached()
                 tasks.start_soon(self._ask, tasks)
+                tasks.start_soon(self._offer)
                 tasks.start_soon(self._control.run, control)
                 tasks.start_soon(self._signals.run, signals)
                 tasks.start_soon(self._reports.run, calls)
@@ -125,7 +128,10 @@ class Session:
 
     def swap(self, swap: Swap, future: Future[bool]) -> None:
         """Offer a decision, and end *future* with the answer."""
-        self._question(future, partial(self._swap, swap, future))
+        self._unanswered.add(future)
+        future.add_done_callback(self._unanswered.discard)
+        self._offers.append((swap, future))
+        self._offered.set()
 
     def count(self, scope: str, within: float, flushed: Future[None], future: Future[int]) -> None:
         """Count signals once *flushed* has ended, and end *future* with the number."""
@@ -140,6 +146,7 @@ class Session:
     def _break_off(self) -> None:
         """End all futures of this run. Whether the table took a decision is not known then."""
         self._questions.clear()
+        self._offers.clear()
         self._mirror.drop_questions()
         for future in tuple(self._unanswered):
             future.set_exception(BusUnavailableError("the connection ended"))
@@ -152,6 +159,14 @@ class Session:
                 tasks.start_soon(self._questions.popleft())
             await self._asked.wait()
 
+    async def _offer(self) -> None:
+        # One after the other: a worker's decisions reach the table in the order in which they were taken.
+        while True:
+            self._offered = anyio.Event()
+            while self._offers:
+                await self._swap(*self._offers.popleft())
+            await self._offered.wait()
+
     async def _greet(self, calls: Calls) -> dict[str, SharedRecord]:
         await _check_version(calls.client, self._settings.address)
         await _check_layout(calls, self._settings.address)
@@ -161,11 +176,8 @@ class Session:
         snapshot = await calls.snapshot()
         self._clock.learn(snapshot.server_time, asked_at=asked_at, answered_at=time.monotonic())
         rows = await self._control.catch_up(calls.client, snapshot)
-        # Of several workers that know what the server lost the first one puts it back.
         for processor in tuple(self._mirror.rows):
-            healing = self._mirror.lost_by_server(processor, rows.get(processor))
-            if healing is not None:
-                await calls.swap(healing)
+            await self._mirror.heal(calls, processor, rows.get(processor))
         await self._signals.catch_up(calls.client)
         return rows
 
@@ -175,10 +187,9 @@ class Session:
         asked_at = time.monotonic()
         try:
             is_done, server_time, row = await calls.swap(swap)
-            healing = None if is_done else self._mirror.lost_by_server(swap.record.processor, row)
-            if healing is not None:
-                # It lost its data without a word, as FLUSHALL does. Put back; whoever asked decides anew on that.
-                _, _, row = await calls.swap(healing)
+            if not is_done:
+                # It may have lost its data without a word, as FLUSHALL does; whoever asked decides anew on what is back.
+                row = await self._mirror.heal(calls, swap.record.processor, row)
         except ResponseError as error:
             if is_passing(error):
                 # As if it were away: else a decision that it refused would be offered again by nobody.
@@ -186,11 +197,12 @@ class Session:
             future.set_exception(BusUnavailableError(str(error)))
             return
         self._clock.learn(server_time, asked_at=asked_at, answered_at=time.monotonic())
-        processor = swap.record.processor
+        kind, origin = (swap.cause, self._origin) if is_done else ("healed", "")
+        news = HealthNews(kind, origin, swap.record.processor, row, 0 if row is None else row.record.failures)
         if row is not None and not row.is_readable:
             # Nothing readable of this version will come by the stream: told here, so that nobody waits for it.
-            self._mirror.hear(HealthNews("healed", "", processor, row, 0))
-        self._mirror.answer_when_known(processor, row.version if row else 0, future, is_done=is_done)
+            self._mirror.hear(news)
+        self._mirror.answer_when_known(news, future, is_done=is_done)
 
     async def _count(self, scope: str, within: float, flushed: Future[None], future: Future[int]) -> None:
         calls = self._calls

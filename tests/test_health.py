@@ -229,9 +229,15 @@ def test_resetting_brings_back_and_remembers_no_failure(record: HealthRecord):
     assert (change.cause, change.went_down, change.came_up) == ("reset", False, True)
 
 
-def test_isolating_the_isolated_and_resetting_the_healthy_change_nothing():
+def test_isolating_the_isolated_changes_nothing():
     assert _health.isolate(ISOLATED, by="hand", now=NOW) is None
-    assert _health.reset(UP, by="hand", now=NOW) is None
+
+
+def test_resetting_the_healthy_is_no_edge_but_an_epoch_in_which_nothing_older_counts():
+    change = _health.reset(UP, by="hand", now=NOW)
+    assert change.after == replace(UP, epoch=change.after.epoch)
+    assert change.after.epoch > UP.epoch
+    assert not (change.went_down or change.came_up)
 
 
 # ---- probing

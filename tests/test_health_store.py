@@ -254,18 +254,20 @@ def test_isolating_and_resetting_raise_one_edge_each():
     assert [(change.cause, change.went_down, change.came_up) for change in watched.changes] == [
         ("isolate", True, False),
         ("reset", False, True),
+        ("reset", False, False),
     ]
 
 
-def test_resetting_the_healthy_forgets_its_failures_and_tells_nobody():
+def test_resetting_the_healthy_forgets_its_failures_and_what_is_under_way_and_raises_no_edge():
     watched = Watched()
     watched.play("xx")
     epoch = watched.epoch
     watched.store.reset("pri1", START + 2)
     watched.fail(START + 2, START + 2)
+    for _ in range(3):
+        watched.store.failed("pri1", epoch, START + 3)
     assert watched.is_up
-    assert watched.epoch == epoch
-    assert watched.changes == []
+    assert [(change.went_down, change.came_up) for change in watched.changes] == [(False, False)]
 
 
 # ---- the table and its listener

@@ -5,9 +5,9 @@ shared one) keeps the records and the counts, and takes every decision here, so 
 
 Every time is in seconds of one monotonic clock, the store's own. Two rules carry most of the weight:
 
-- *Epochs.* Whenever the state changes, the record gets a higher epoch, and all that was counted is dropped. A call
-  carries the epoch that it saw when it started; what it reports under an older one counts for nothing. So a late
-  success restores no health, a late failure costs none, and no failure outlives a recovery.
+- *Epochs.* Whenever the state changes, or is set anew by hand, the record gets a higher epoch, and all that was counted
+  is dropped. A call carries the epoch that it saw when it started; what it reports under an older one counts for
+  nothing. So a late success restores no health, a late failure costs none, and no failure outlives a recovery.
 - *Leases.* "Probing" is not stored: it is a processor that is down with a lease that still runs. A prober that dies
   leaves nothing to clean up; its lease ends by time.
 """
@@ -171,7 +171,7 @@ class HealthRecord:
 
     Attributes:
         processor: Its name in signals, ``pri1`` or ``group.pri1``.
-        epoch: Grows whenever ``state`` changes.
+        epoch: Grows whenever ``state`` changes or is reset.
         since: When ``state`` last changed.
         by: Origin of the worker that caused that.
         state: ``"up"``, ``"down"`` or ``"isolated"``; see ``state_at`` for what people are shown.
@@ -306,10 +306,13 @@ def isolate(record: HealthRecord, *, by: str, now: float) -> Change | None:
     return Change("isolate", record, _enter(record, "isolated", by=by, now=now))
 
 
-def reset(record: HealthRecord, *, by: str, now: float) -> Change | None:
-    """Bring a processor back by hand; None: it is up, and only what was counted against it is to be forgotten."""
+def reset(record: HealthRecord, *, by: str, now: float) -> Change:
+    """Bring a processor back by hand; of one that is up, only what was counted against it is forgotten.
+
+    That too takes a new epoch: a failure that happened before, and is told later, must not count.
+    """
     if record.is_up:
-        return None
+        return Change("reset", record, replace(record, epoch=next_epoch(record.epoch, now)))
     return Change("reset", record, _enter(record, "up", by=by, now=now))
 
 
@@ -373,7 +376,8 @@ def _enter(record: HealthRecord, state: Literal["up", "down", "isolated"], *, by
 
 
 def _is_held(record: HealthRecord, lease: Lease) -> bool:
-    return record.lease is not None and record.lease.fence == lease.fence
+    # The owner too: a worker that the store is away from gives itself a lease, and may come upon the same fence.
+    return record.lease is not None and (record.lease.owner, record.lease.fence) == (lease.owner, lease.fence)
 
 
 def _is_too_much(rules: HealthRules, counts: Counts) -> bool:

@@ -178,7 +178,6 @@ class LocalHealthStore(HealthStore):
     def reset(self, processor: str, now: float) -> None:
         entry = self._entries.get(processor)
         if entry is not None:
-            entry.evidence.clear()
             self._apply(reset(entry.record, by=self.origin, now=now))
 
     def _apply(self, change: Change | None) -> None:

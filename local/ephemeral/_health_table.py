@@ -69,15 +69,13 @@ class HealthTable:
         row = self.rows.get(processor)
         if (row.version if row else 0) != swap.expected:
             return None
-        if swap.cause == "forgotten":
-            self._drop_calls(processor)
-        return HealthNews(swap.cause, origin, processor, self._put(swap.record, now), swap.record.failures)
+        return HealthNews(swap.cause, origin, processor, self._put(swap.record, now, swap.version), swap.record.failures)
 
-    def _put(self, record: HealthRecord, now: float) -> SharedRecord:
+    def _put(self, record: HealthRecord, now: float, version: int = 0) -> SharedRecord:
         processor = record.processor
         before = self.rows.get(processor)
-        # At least the clock's ms, so that it grows on after the table was lost.
-        version = max((before.version if before else 0) + 1, int(now * 1000))
+        # A new one is at least the clock's ms, so that it grows on after the table was lost.
+        version = max((before.version if before else 0) + 1, version or int(now * 1000))
         if before is None or before.record.epoch != record.epoch:
             self._drop_calls(processor)
         self.rows[processor] = SharedRecord(version, record)

@@ -370,7 +370,7 @@ class MemoryBackend(SignalBackend):
         """Receive a change of health."""
         if news.row is not None:
             known = self._known.get(news.processor)
-            if known is not None and news.row.version <= known.version:
+            if known is not None and not news.row.follows(known):
                 return
             self._known[news.processor] = news.row
         for watcher in tuple(self._watchers):
@@ -397,7 +397,7 @@ class MemoryBackend(SignalBackend):
         for processor in self._known:
             self._heal(processor)
         for processor, row in self._bus.rows().items():
-            if processor not in self._known or row.version > self._known[processor].version:
+            if processor not in self._known or row.follows(self._known[processor]):
                 self._known[processor] = row
         for watcher in tuple(self._watchers):
             watcher.table(dict(self._known))
@@ -405,9 +405,8 @@ class MemoryBackend(SignalBackend):
     def _heal(self, processor: str) -> None:
         """Put back a row that is newer here: the bus lost its data."""
         known, row = self._known.get(processor), self._bus.rows().get(processor)
-        version = row.version if row else 0
-        if known is not None and known.version > version:
-            self._bus.swap(self._origin, Swap("healed", version, known.record))
+        if known is not None and (row is None or known.follows(row)):
+            self._bus.swap(self._origin, Swap("healed", row.version if row else 0, known.record, known.version))
 
     def _send(self) -> None:
         while self._reports:

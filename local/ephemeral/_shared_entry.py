@@ -36,8 +36,9 @@ class ByHand(NamedTuple):
     by: str
 
     def __call__(self, record: HealthRecord, now: float) -> Change | None:
-        decide = isolate if self.wish == "isolate" else reset
-        return decide(record, by=self.by, now=now)
+        if self.wish == "reset":
+            return reset(record, by=self.by, now=now)
+        return isolate(record, by=self.by, now=now)
 
 
 Decision: TypeAlias = Verdict | Return | ByHand
@@ -55,6 +56,7 @@ class SharedEntry:
         shown: What the ladder sees, in the loop's time.
         promised: A decision by hand that is shown already, and what was shown before it.
         undecided: A decision to offer once the bus is back.
+        wish: The last decision by hand, until it has come true: any earlier one is overruled.
         is_streak_open: Whether failures are counted somewhere, so that a success must be told.
         counted: How many, as last heard.
         counted_at: When that was heard.
@@ -75,6 +77,7 @@ class SharedEntry:
         "rules",
         "shown",
         "undecided",
+        "wish",
     )
 
     def __init__(self, rules: HealthRules, unknown: HealthRecord) -> None:
@@ -85,6 +88,7 @@ class SharedEntry:
         self.shown = unknown
         self.promised: tuple[HealthRecord, HealthRecord] | None = None
         self.undecided: Decision | None = None
+        self.wish: ByHand | None = None
         self.is_streak_open = False
         self.counted = 0
         self.counted_at = 0.0
@@ -111,6 +115,20 @@ class SharedEntry:
         if news.kind == "counted":
             return news.failures == 0 or news.failures >= self.evidence.counts(now).failures
         return news.kind == "failures"
+
+    def is_overruled(self, decision: Decision) -> bool:
+        """Whether somebody here has decided otherwise by hand since."""
+        return isinstance(decision, ByHand) and decision != self.wish
+
+    def came_true(self, decision: Decision) -> None:
+        """Learn that *decision* holds, or can no longer."""
+        if decision == self.wish:
+            self.wish = None
+
+    def keep(self, decision: Decision) -> None:
+        """Keep *decision* for when the fleet can be asked; what a probe found does not take the place of a wish."""
+        if not isinstance(self.undecided, ByHand) or isinstance(decision, ByHand):
+            self.undecided = decision
 
     def forget_counts(self) -> None:
         """Forget what was counted."""

@@ -201,21 +201,14 @@ class SharedHealthStore(HealthStore):
         if entry.own is not None and entry.row.record.is_up:
             # Down for this worker alone: its own row is all there is to reset.
             self._drop_own(entry, "reset")
-        if not entry.expected.is_up:
-            self._decide_at_once(entry, ByHand("reset", self._backend.origin))
-        elif not self._decides_alone(entry):
-            future = self._backend.swap(Swap("forgotten", entry.row.version, entry.row.record))
-            future.add_done_callback(lambda done: self._hop(partial(self._forgot, processor, done)))
+        self._decide_at_once(entry, ByHand("reset", self._backend.origin))
 
-    def _forgot(self, processor: str, future: Future[bool]) -> None:
-        if future.exception() is None and not future.result():
-            self.reset(processor, 0.0)  # it was no longer as it seemed here
-
-    def _decide_at_once(self, entry: SharedEntry, decision: Decision) -> None:
+    def _decide_at_once(self, entry: SharedEntry, decision: ByHand) -> None:
         """Show a decision by hand before the table has it: whoever takes it looks for it on the next line."""
         change = decision(entry.expected, self._backend.bus_time())
         if change is None:
             return
+        entry.wish = decision
         if self._decides_alone(entry):
             self._put_own(entry, change)
             entry.undecided = decision
@@ -230,11 +223,12 @@ class SharedHealthStore(HealthStore):
     def _decide(self, entry: SharedEntry, decision: Decision) -> None:
         change = decision(entry.current, self._backend.bus_time())
         if change is None:
+            entry.came_true(decision)
             return
         if self._decides_alone(entry) or entry.own is not None:
             self._put_own(entry, change)
-            # The fleet is offered it as soon as it can be asked.
-            entry.undecided = decision if self._decides_alone(entry) else None
+            if self._decides_alone(entry):
+                entry.keep(decision)  # the fleet is offered it as soon as it can be asked
         else:
             self._offer(entry, decision, change)
 
@@ -248,15 +242,19 @@ class SharedHealthStore(HealthStore):
         future.add_done_callback(lambda done: self._hop(partial(self._offered, entry, decision, done)))
 
     def _offered(self, entry: SharedEntry, decision: Decision, future: Future[bool]) -> None:
+        if future.exception() is None and future.result():
+            entry.came_true(decision)
         entry.offers -= 1
         if future.exception() is not None:
             # The bus will be back or be lost, and either is told: decided then.
-            entry.undecided = decision
+            if not entry.is_overruled(decision):
+                entry.keep(decision)
             if self._is_alone:
                 self._settle_alone(entry)
         elif not future.result():
             self._refresh(entry, "reset", is_own=False)
-            if self._known(entry.row.record.processor) is entry:  # else its row is old for ever, and refused for ever
+            # Not of a processor that has been forgotten: its row is old for ever, and refused for ever.
+            if self._known(entry.row.record.processor) is entry and not entry.is_overruled(decision):
                 self._decide(entry, decision)
         self._let_go(entry)
 
@@ -302,6 +300,7 @@ class SharedHealthStore(HealthStore):
             self._offer(entry, decision, change)
             return
         if decision:
+            entry.came_true(decision)
             self._refresh(entry, "reset", is_own=False)  # it is so already, or no longer to be decided
         if entry.own is not None and not self._may_differ(entry):
             self._drop_own(entry, "reset")
@@ -322,9 +321,7 @@ class SharedHealthStore(HealthStore):
                 # A success anywhere has ended the streak; own failures matter on their own only under a quorum.
                 entry.evidence.clear()
         elif news.row is not None:
-            if news.kind == "forgotten":
-                entry.forget_counts()
-            cause: Cause = "reset" if news.kind == "forgotten" or news.kind == "healed" else news.kind  # noqa: PLR1714  narrows the type
+            cause: Cause = "reset" if news.kind == "healed" else news.kind
             self._follow(entry, news.row, cause, is_own=is_own)
         if is_own and entry.is_answer(news, self._loop_now()):
             entry.is_report_awaited = False
@@ -342,7 +339,7 @@ class SharedHealthStore(HealthStore):
                 self._judge(entry, self._loop_now())
 
     def _follow(self, entry: SharedEntry, row: SharedRecord, cause: Cause, *, is_own: bool) -> None:
-        if row.version <= entry.row.version:
+        if not row.follows(entry.row):
             return
         if not row.is_readable:
             # What was known last goes on holding here, and nobody is asked about it any more.
@@ -351,9 +348,13 @@ class SharedHealthStore(HealthStore):
             return
         was_readable = entry.row.is_readable
         is_new_epoch = row.record.epoch != entry.row.record.epoch
+        before, had_own_beside = entry.row.record, entry.own is not None and self._may_differ(entry)
         entry.row = row
         if is_new_epoch:
             entry.forget_counts()
+            if is_own and had_own_beside:
+                # The fleet has heard nothing yet of what this worker did alone: its edge is one besides.
+                entry.shown, entry.promised = self._localized(before), None
             entry.own = None
             entry.is_report_awaited = False  # what was reported of the old one counts for nothing
         self._refresh(entry, cause, is_own=is_own)

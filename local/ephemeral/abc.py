@@ -51,7 +51,7 @@ __all__ = [
     "whole_number",
 ]
 
-NewsKind: TypeAlias = Cause | Literal["counted", "forgotten", "healed"]
+NewsKind: TypeAlias = Cause | Literal["counted", "healed"]
 
 ITEM_SIGNALS = "processing."
 """Signals whose name begins so are raised for each item of a ladder: counted, but kept apart from all others."""
@@ -70,6 +70,15 @@ class SharedRecord(NamedTuple):
     version: int
     record: HealthRecord
     is_readable: bool = True
+
+    def follows(self, other: SharedRecord) -> bool:
+        """Whether this is what became of the row *other*, and not what it was before.
+
+        The epoch counts first: a table that lost its data, or went back to an older copy, begins with new versions.
+        """
+        if self.is_readable and other.is_readable and self.record.epoch != other.record.epoch:
+            return self.record.epoch > other.record.epoch
+        return self.version > other.version
 
     @classmethod
     def unreadable(cls, processor: str, version: int) -> SharedRecord:
@@ -103,19 +112,22 @@ class Swap(NamedTuple):
         cause: Why.
         expected: Version of the row that it was taken on; 0: there was none.
         record: The row from then on.
+        version: What it was when the table lost it, if it is put back: whoever knows what became of it then still
+            does. 0: the table gives it a new one.
     """
 
     cause: NewsKind
     expected: int
     record: HealthRecord
+    version: int = 0
 
 
 class HealthNews(NamedTuple):
     """One change of the health table, or of what has been counted.
 
     Attributes:
-        kind: Why it changed; ``"counted"``: only the count of failures did; ``"forgotten"``: it was dropped by hand;
-            ``"healed"``: a worker put back what the table had lost.
+        kind: Why it changed; ``"counted"``: only the count of failures did; ``"healed"``: a worker put back what the
+            table had lost.
         origin: Which worker's doing it was.
         processor: Whose row it is.
         row: The row as changed; None for ``"counted"``.

@@ -302,7 +302,21 @@ async def test_resetting_a_healthy_one_forgets_its_failures_everywhere(fleet, un
         one.fail()
         await until(lambda: two.store.failures("pri1", two.loop.now()) == 1)
         assert one.record.is_up
-        assert one.changes == two.changes == []
+        assert one.edges == two.edges == []
+
+
+async def test_the_last_of_several_decisions_by_hand_holds(fleet, until):
+    async with fleet(2, rules_of()) as (one, two):
+        for _ in range(3):
+            one.store.isolate("pri1", one.loop.now())
+            one.store.reset("pri1", one.loop.now())
+        await until(lambda: one.record.is_up and two.record.is_up and one.record.epoch == two.record.epoch > 0)
+        for _ in range(3):
+            two.store.reset("pri1", two.loop.now())
+            two.store.isolate("pri1", two.loop.now())
+        await until(lambda: one.record.state == two.record.state == "isolated" and one.record.by == two.record.by)
+        edges = one.edges + two.edges
+        assert edges.count("isolate") - edges.count("reset") == 1
 
 
 async def test_who_joins_late_knows_what_holds(bus, fleet, until):

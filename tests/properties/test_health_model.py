@@ -182,7 +182,9 @@ class HealthMachine(RuleBasedStateMachine):
     def a_hand_decides(self, decision: str) -> None:
         if decision == "up":
             self.store.reset("p", self.now)
-            self.reports = []
+            if self.state == "up":
+                self.reports = []
+                self.epochs.append(self.store.record("p").epoch)
         elif decision == "isolated":
             self.store.isolate("p", self.now)
         if decision not in {"nothing", self.state}:
@@ -203,7 +205,7 @@ class HealthMachine(RuleBasedStateMachine):
             assert self.store.failures("p", self.now) == self.counted()[0]
 
     @invariant()
-    def epochs_grow_with_each_change_of_state_and_only_then(self) -> None:
+    def epochs_grow_with_each_change_of_state_and_each_reset_and_only_then(self) -> None:
         assert self.store.record("p").epoch == self.epochs[-1]
         assert all(earlier < later for earlier, later in zip(self.epochs, self.epochs[1:], strict=False))
 
