@@ -6,28 +6,48 @@ No client of redis-py's for clusters is needed: a namespace is one slot, which o
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 from urllib.parse import unquote, urlsplit
 
 import anyio
-from redis.asyncio import Sentinel
+from redis.asyncio import Redis
+from redis.asyncio.sentinel import MasterNotFoundError
 from redis.exceptions import MovedError, RedisClusterException, RedisError
 
 from ._client import check_url, client_settings, redacted_url, url_factory
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import AsyncGenerator
 
     from ._keys import Keys
 
 MakeClient: TypeAlias = "Callable[..., Any]"
 """Makes a redis-py client from its settings."""
 
-FindServer: TypeAlias = "Callable[[], Awaitable[MakeClient]]"
-"""Returns what makes clients of the server as it is now; raises what redis-py raises."""
+
+class Server(NamedTuple):
+    """The server as it was found.
+
+    Attributes:
+        make_client: Makes clients of it.
+        moved: Ends once it is known to be another one, which connections of their own would not notice.
+    """
+
+    make_client: MakeClient
+    moved: Callable[[], Awaitable[None]] = anyio.sleep_forever
+
+
+FindServer: TypeAlias = "Callable[[], Awaitable[Server]]"
+"""Returns the server as it is now; raises what redis-py raises."""
 
 ASK_SECONDS = 0.5
 """How long a sentinel, or a node that is asked for the way, may take: where one hangs there is time for the next."""
+
+ASK_AGAIN_SECONDS = 1.0
+"""How often sentinels are asked whether the master still is the one. After a failover by hand, or of a master that was
+cut off, the old one takes commands for ten seconds more, and forgets them then."""
 
 _MOST_MOVES = 5
 _KINDS = ("sentinel", "cluster")
@@ -36,8 +56,8 @@ _KINDS = ("sentinel", "cluster")
 def always(make_client: MakeClient) -> FindServer:
     """Return a finder for a server that is where it is."""
 
-    async def find() -> MakeClient:
-        return make_client
+    async def find() -> Server:
+        return Server(make_client)
 
     return find
 
@@ -117,7 +137,7 @@ class Places(NamedTuple):
 
 
 class _Sentinels:
-    """Asks sentinels who is master now.
+    """Asks sentinels who is master now: all at once, for one that was cut off may know no better.
 
     Args:
         places: Where they are.
@@ -135,15 +155,56 @@ class _Sentinels:
         encryption = {name: value for name, value in options.items() if name.startswith("ssl_")}
         self._of_sentinels = {**settings, "ssl": places.scheme == "rediss", **encryption, **of_sentinels}
 
-    async def find(self) -> MakeClient:
-        # Made anew each time: its clients belong to one loop, and after a fork or a reopening there is another.
-        sentinel: Any = Sentinel(self._places.hosts, sentinel_kwargs=self._of_sentinels)  # type: ignore[no-untyped-call]  # redis-py gives it no types
+    async def find(self) -> Server:
+        async with self._clients() as clients:
+            address = await self._ask(clients)
+
+        async def moved() -> None:
+            async with self._clients() as clients:
+                while True:
+                    await anyio.sleep(ASK_AGAIN_SECONDS)
+                    with contextlib.suppress(RedisError, OSError):
+                        if await self._ask(clients) != address:
+                            return
+
+        return Server(self._places.at(*address, self._options), moved)
+
+    @contextlib.asynccontextmanager
+    async def _clients(self) -> AsyncGenerator[list[Any]]:
+        # Made anew each time: they belong to one loop, and after a fork or a reopening there is another.
+        clients = [Redis(host=host, port=port, **self._of_sentinels) for host, port in self._places.hosts]
         try:
-            host, port = await sentinel.discover_master(self._places.service)
+            yield clients
         finally:
-            for client in sentinel.sentinels:
+            for client in clients:
                 await _close(client)
-        return self._places.at(host, port, self._options)
+
+    async def _ask(self, clients: list[Any]) -> tuple[str, int]:
+        """Return the master's address by the sentinel that knows of the latest failover."""
+        known: list[tuple[int, str, int]] = []
+        unknown: list[str] = []
+
+        async def ask(client: Any) -> None:
+            try:
+                state = (await client.sentinel_masters()).get(self._places.service)
+            except (RedisError, OSError) as error:
+                unknown.append(str(error))
+                return
+            if state is None:
+                unknown.append("no such service")
+            elif not state["is_master"] or state["is_sdown"] or state["is_odown"]:
+                unknown.append(f"{state['ip']}:{state['port']} is down")
+            else:
+                known.append((int(state["config-epoch"]), state["ip"], state["port"]))
+
+        async with anyio.create_task_group() as tasks:
+            for client in clients:
+                tasks.start_soon(ask, client)
+        if not known:
+            # The same from several of them is said once.
+            raise MasterNotFoundError(f"no master for {self._places.service!r}: {', '.join(dict.fromkeys(unknown))}")
+        _, host, port = max(known)
+        return host, port
 
 
 class _Nodes:
@@ -160,14 +221,14 @@ class _Nodes:
         self._options = options
         self._keys = keys
 
-    async def find(self) -> MakeClient:
+    async def find(self) -> Server:
         *others, last = self._places.hosts
         for host, port in others:
             try:
-                return await self._owner(host, port)
+                return Server(await self._owner(host, port))
             except (RedisError, OSError):
                 continue  # it is away, or knows no better: the next one may
-        return await self._owner(*last)
+        return Server(await self._owner(*last))
 
     async def _owner(self, host: str, port: int) -> MakeClient:
         """Follow the way that the node shows."""

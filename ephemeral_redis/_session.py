@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from ._mirror import Mirror
     from ._reports import Reports
     from ._sender import Sender
+    from ._servers import Server
     from ._settings import Settings
     from ._statistics import Tally
 
@@ -92,10 +93,10 @@ class Session:
         self.was_up = False
         settings = self._settings
         with anyio.fail_after(GREETING_SECONDS):
-            make_client = await settings.find_server()
-        command = make_client(**client_settings("command"))
-        control = make_client(**client_settings("control", timeout=READER_SECONDS))
-        signals = make_client(**client_settings("signals", timeout=READER_SECONDS))
+            server = await settings.find_server()
+        command = server.make_client(**client_settings("command"))
+        control = server.make_client(**client_settings("control", timeout=READER_SECONDS))
+        signals = server.make_client(**client_settings("signals", timeout=READER_SECONDS))
         try:
             calls = Calls(command, settings.keys, bytes.fromhex(self._origin), self._clock)
             with anyio.fail_after(GREETING_SECONDS):
@@ -111,6 +112,7 @@ class Session:
                 tasks.start_soon(self._signals.run, signals)
                 tasks.start_soon(self._reports.run, calls)
                 tasks.start_soon(self._sender.run, calls)
+                tasks.start_soon(_until_moved, server)
                 if self._roster is not None:
                     tasks.start_soon(self._roster.run, calls)
         finally:
@@ -215,6 +217,11 @@ class Session:
             future.set_result(await calls.client.zcount(calls.keys.scope(scope), oldest, "+inf"))
         except ResponseError as error:
             future.set_exception(BusUnavailableError(str(error)))
+
+
+async def _until_moved(server: Server) -> None:
+    await server.moved()
+    raise ConnectionError("another server is the master now")
 
 
 async def _check_version(client: Any, address: str) -> None:

@@ -16,7 +16,7 @@ class Settings(NamedTuple):
     """What a backend was made with.
 
     Attributes:
-        find_server: Returns what makes clients of the server as it is now, in the bus's thread.
+        find_server: Returns the server as it is now; called in the bus's thread.
         address: Where the bus is, for people; no secrets in it.
         keys: The namespace.
         bounds: What the bus keeps.
