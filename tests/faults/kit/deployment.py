@@ -1,0 +1,58 @@
+"""What a deployment must be able to do, whatever the way to its server."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import anyio
+
+from ephemeral import PriorityProcessorAtom, SignalSink
+from ephemeral_redis import RedisSignalBackend
+
+DOCS = (Path(__file__).parents[3] / "docs" / "bus.md").read_text(encoding="utf-8")
+
+
+def rights(name):
+    """Return the server's arguments that make a user with the rights that docs/bus.md names; its password: secret."""
+    (line,) = re.findall(rf"^ACL SETUSER {name} (.+)$", DOCS, re.MULTILINE)
+    return ["--user", name, *line.split()]
+
+
+async def broken(item):
+    raise ConnectionError(item)
+
+
+async def sound(item):
+    return item
+
+
+async def works(url, namespace="shop", **options):
+    """Use all of the bus that a worker uses, through two sinks."""
+
+    def sink():
+        return SignalSink(backend=RedisSignalBackend.from_url(url, namespace=namespace, require=True, **options))
+
+    def rung(process, of, priority):
+        return PriorityProcessorAtom(priority, process, of, failure_threshold=1, probe_interval=60, reroute_failed=True)
+
+    with anyio.fail_after(20):
+        async with (
+            sink() as one,
+            sink() as two,
+            rung(broken, one, 1) as first,
+            rung(sound, one, 2),
+            rung(broken, two, 1) as other,
+            rung(sound, two, 2),
+        ):
+            async with two.listen("order.*") as events:
+                one.raise_signal("order.placed:eu", "c1", payload={"n": [1, b"\xff"]})
+                assert (await anext(events)).payload == {"n": [1, b"\xff"]}
+            assert await two.shared_count("order.placed") == 1
+            assert await first.call("x") == "x"
+            while other.is_healthy:  # noqa: ASYNC110  until the news are here
+                await anyio.sleep(0.001)
+            for each in (one, two):
+                assert await each.flush(5)
+                bus = each.statistics().bus
+                assert (bus.dropped, bus.missed, bus.undecodable, bus.reconnects) == (0, 0, 0, 0)

@@ -1,0 +1,143 @@
+"""A master, a replica, and three sentinels that watch them, each a process of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import threading
+import time
+
+import redis
+
+from ephemeral_redis.server import _WITH_WATCHDOG, RedisServer, _free_port, find_program
+
+SERVICE = "main"
+DOWN_AFTER = 1.0
+"""Seconds without an answer after which a sentinel holds the master for down."""
+
+
+class Sentinels:
+    """Starts all of them, as a context manager.
+
+    Args:
+        replicas: How many.
+        password: Of the sentinels themselves.
+        arguments: Of the servers.
+
+    Attributes:
+        servers: The servers, the first master first.
+        ports: The sentinels' ports.
+    """
+
+    def __init__(self, *, replicas=1, password=None, arguments=()):
+        # By default a replica that joins waits five seconds for others to join with it.
+        arguments = ("--repl-diskless-sync-delay", "0", *arguments)
+        self.servers = [RedisServer(tcp=True, arguments=arguments) for _ in range(1 + replicas)]
+        self.password = password
+        self.ports = []
+        self._processes = []
+        self._stack = contextlib.ExitStack()
+
+    def __enter__(self):
+        with contextlib.ExitStack() as stack:
+            for server in self.servers:
+                stack.enter_context(server)
+            master, *replicas = self.servers
+            for replica in replicas:
+                follow(replica, master)
+            stack.callback(self._end_sentinels)
+            for _ in range(3):
+                self._start_sentinel(master)
+            self._until(lambda: all(self._knows(number) for number in range(3)))
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *_):
+        self._stack.close()
+
+    @property
+    def url(self):
+        return f"redis+sentinel://{','.join(f'127.0.0.1:{port}' for port in self.ports)}/{SERVICE}"
+
+    @property
+    def master(self):
+        """Who is master by the sentinels that live; None: they know of none."""
+        for number in range(len(self.ports)):
+            with contextlib.suppress(redis.RedisError), self._client(number) as client:
+                address = client.sentinel_get_master_addr_by_name(SERVICE)
+                return next(server for server in self.servers if server.tcp_url.endswith(f":{address[1]}"))
+        return None
+
+    def fail_over(self):
+        """Have the sentinels make the replica the master, though the master is well."""
+        with self._client(0) as client:
+            client.execute_command("SENTINEL", "FAILOVER", SERVICE)
+
+    def holds_master_for_down(self, number):
+        with self._client(number) as client:
+            return client.sentinel_masters()[SERVICE]["is_sdown"]
+
+    def freeze_sentinel(self, number):
+        self._processes[number].send_signal(19)
+
+    def kill_sentinel(self, number):
+        self._processes[number].kill()
+
+    def kill_sentinels(self):
+        for process in self._processes:
+            process.kill()
+
+    def _start_sentinel(self, master):
+        port = _free_port()
+        path = master.folder / f"sentinel-{port}.conf"
+        path.write_text(
+            f"port {port}\n"
+            "bind 127.0.0.1\n"
+            f"dir {master.folder}\n"
+            f"sentinel monitor {SERVICE} 127.0.0.1 {master.tcp_url.rpartition(':')[2]} 2\n"
+            f"sentinel down-after-milliseconds {SERVICE} {DOWN_AFTER * 1000:.0f}\n"
+            f"sentinel failover-timeout {SERVICE} 3000\n"
+            + (f"requirepass {self.password}\nsentinel sentinel-pass {self.password}\n" if self.password else ""),
+            encoding="utf-8",
+        )
+        command = ["/bin/sh", "-c", _WITH_WATCHDOG, "sentinel", find_program(), str(path), "--sentinel"]
+        log = (master.folder / f"sentinel-{port}.log").open("wb")
+        with log:
+            process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True)
+        self._processes.append(process)
+        self.ports.append(port)
+
+    def _end_sentinels(self):
+        for process in self._processes:
+            process.kill()
+            process.stdin.close()
+            process.wait()
+
+    def _client(self, number):
+        return redis.Redis(
+            port=self.ports[number], password=self.password, socket_timeout=1.0, socket_connect_timeout=1.0
+        )
+
+    def _knows(self, number):
+        """Whether a sentinel knows of the replica and of its fellows: before that it fails over to nobody."""
+        with contextlib.suppress(redis.RedisError), self._client(number) as client:
+            state = client.sentinel_masters()[SERVICE]
+            return state["num-slaves"] == len(self.servers) - 1 and state["num-other-sentinels"] == 2
+        return False
+
+    @staticmethod
+    def _until(condition, seconds=20.0):
+        deadline = time.monotonic() + seconds
+        while not condition():
+            assert time.monotonic() < deadline, "the sentinels do not find each other"
+            threading.Event().wait(0.05)
+
+
+def follow(replica, master):
+    """Make *replica* a replica of *master*, and wait until it has what the master has."""
+    with redis.Redis.from_url(replica.url) as client:
+        client.replicaof("127.0.0.1", master.tcp_url.rpartition(":")[2])
+        deadline = time.monotonic() + 20
+        while client.info("replication").get("master_link_status") != "up":
+            assert time.monotonic() < deadline, "the replica does not follow"
+            threading.Event().wait(0.05)

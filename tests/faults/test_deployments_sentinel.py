@@ -1,0 +1,122 @@
+"""Behind three sentinels that watch a master and a replica, all real."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+import redis
+
+from ephemeral import SignalSink
+from ephemeral_redis import RedisSignalBackend, SignalBusError
+
+from .kit.deployment import rights, works
+from .kit.fleet import Fleet
+from .kit.sentinels import SERVICE, Sentinels
+
+pytestmark = [pytest.mark.real_time, pytest.mark.server, pytest.mark.long]
+
+
+@pytest.fixture
+def sentinels():
+    with Sentinels() as running:
+        yield running
+
+
+def epochs(fleet):
+    return [member.health()["epoch"] for member in fleet]
+
+
+def are_degraded(fleet):
+    return [book.bus["is_degraded"] for book in fleet.books()]
+
+
+def follow_master(fleet, sentinels):
+    """Look, from outside, at who is master now."""
+    fleet._server.close()
+    fleet._server = redis.Redis.from_url(sentinels.master.url)
+
+
+def judge(fleet, tried, what):
+    """Let all arrive, hold the account, and write down the figures."""
+    fleet.settle()
+    # A master that dies, or is told to step back, may have acknowledged what no replica has.
+    assert fleet.disagreements(forgot=True) == []
+    tried("Sentinel", what, **fleet.figures())
+
+
+@pytest.mark.parametrize("how", ["killed", "frozen", "told to step back"])
+def test_a_master_that_goes_takes_no_health_with_it(sentinels, tried, how):
+    with Fleet(sentinels.url, server=sentinels.master.url, count=3) as fleet:
+        fleet.run(raises=300, calls=20)
+        with fleet.broken():
+            fleet.until(lambda: not any(fleet.are_up()))
+            before, old = epochs(fleet), sentinels.master
+            if how == "killed":
+                old.kill()
+            elif how == "frozen":
+                old.freeze()
+            else:
+                sentinels.fail_over()
+            fleet.until(lambda: sentinels.master is not old)
+            fleet.until(lambda: all(book.bus["reconnects"] for book in fleet.books()))
+            fleet.until(lambda: not any(are_degraded(fleet)))
+            follow_master(fleet, sentinels)
+            assert not any(fleet.are_up())
+            assert all(now >= then for now, then in zip(epochs(fleet), before, strict=True))
+            if how == "frozen":
+                # It thinks for a moment that it is master still; nobody asks it.
+                old.resume()
+                fleet.go_on(1)
+        fleet.until(lambda: all(fleet.are_up()))
+        assert fleet.row().record.epoch >= max(before)
+        judge(fleet, tried, f"master {how} under 3 of 300/s, while a primary is out")
+
+
+async def test_a_sentinel_that_hangs_and_one_that_is_dead_are_passed_over(sentinels, tried):
+    sentinels.freeze_sentinel(0)
+    sentinels.kill_sentinel(1)
+    began_at = time.monotonic()
+    await works(sentinels.url)
+    assert time.monotonic() - began_at < 5
+    tried("Sentinel", "first sentinel hangs, second is dead")
+
+
+def test_without_a_master_a_worker_starts_alone_or_says_why_not(sentinels, until, tried):
+    sentinels.kill_sentinel(2)
+    sentinels.kill_sentinel(1)
+    sentinels.master.kill()
+    until(lambda: sentinels.holds_master_for_down(0), 20)
+    with (
+        pytest.raises(SignalBusError, match=f"no master for '{SERVICE}': .*is down"),
+        SignalSink(backend=RedisSignalBackend.from_url(sentinels.url, namespace="shop", require=True)),
+    ):
+        pass
+    with SignalSink(backend=RedisSignalBackend.from_url(sentinels.url, namespace="shop")) as sink:
+        sink.raise_signal("a")
+        assert sink.is_degraded
+        assert sink.detect("a")
+        sentinels.servers[0].restart()
+        until(lambda: not sink.is_degraded, 20)
+        assert sink.backend.count("a", 60).result(5) == 1
+    tried("Sentinel", "worker started while no master is known, and one that requires it")
+
+
+def test_leaving_while_nobody_knows_a_master_takes_no_longer_than_the_promise(sentinels, caplog, tried):
+    with SignalSink(backend=RedisSignalBackend.from_url(sentinels.url, namespace="shop", require=True)) as sink:
+        sentinels.kill_sentinels()
+        sentinels.servers[0].kill()
+        sink.raise_signal("a")
+        began_at = time.monotonic()
+    assert time.monotonic() - began_at < 4
+    assert "closed with 1 signal that" in caplog.text
+    tried("Sentinel", "leaving while master and sentinels are dead")
+
+
+async def test_servers_and_sentinels_that_know_their_users(tried):
+    with Sentinels(password="watched", arguments=rights("worker")) as sentinels:
+        url = sentinels.url.replace("://", "://worker:secret@")
+        await works(url, sentinel_kwargs={"password": "watched"})
+        with pytest.raises(SignalBusError, match="uthentication"):
+            await works(url)
+    tried("Sentinel", "a worker's rights, and sentinels with a password")
