@@ -46,15 +46,12 @@ class Browser:
             *("--disable-component-update", "--disable-sync", "--disable-default-apps", "--mute-audio"),
             *(f"--user-data-dir={self._profile.name}", "about:blank"),
         ]
-
-        def hand_over_pipes():
-            # The browser reads from 3 and writes to 4, whatever numbers the pipes have here.
-            lifted = [os.dup2(to_browser, 100), os.dup2(from_browser, 101)]
-            os.dup2(lifted[0], 3)
-            os.dup2(lifted[1], 4)
-
+        # It reads from 3 and writes to 4, whatever numbers the pipes have here.
         self._process = subprocess.Popen(
-            command, preexec_fn=hand_over_pipes, close_fds=False, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            ["bash", "-c", f'exec "$@" 3<&{to_browser} 4>&{from_browser}', "browser", *command],
+            pass_fds=(to_browser, from_browser),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
         )
         os.close(to_browser)
         os.close(from_browser)
@@ -108,7 +105,9 @@ class Browser:
         """Return the value of an expression, or of the promise that it is."""
         answer = self.call("Runtime.evaluate", expression=expression, awaitPromise=True, returnByValue=True)
         if "exceptionDetails" in answer:
-            raise BrowserError(answer["exceptionDetails"].get("exception", answer["exceptionDetails"]).get("description"))
+            raise BrowserError(
+                answer["exceptionDetails"].get("exception", answer["exceptionDetails"]).get("description")
+            )
         return answer["result"].get("value")
 
     def until(self, expression, seconds=10.0):
@@ -131,7 +130,9 @@ class Browser:
         self.until("document.readyState === 'complete'")
 
     def resize(self, width, height, *, dark=False, scale=1):
-        self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=scale, mobile=False)
+        self.call(
+            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=scale, mobile=False
+        )
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.call("Emulation.setEmulatedMedia", features=[scheme])
 

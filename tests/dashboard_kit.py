@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import asynccontextmanager
+import json
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 
 import anyio
@@ -33,13 +34,13 @@ def group(*rungs, name="default", **fields):
     return GroupPicture(**{"group": name, "rungs": rungs, "route": route, "workers": 3, **counters, **fields})
 
 
-def worker(name, *, at=NOW, **fields):
+def worker(called, /, *, at=NOW, **fields):
     counters = dict.fromkeys(
         ["raised", "sent", "dropped", "outbox", "remote", "missed", "undecodable", "reconnects", "pending", "active"], 0
     )
     known = {
-        "origin": WHO.get(name, name.encode().hex()[:16].ljust(16, "0")),
-        "name": name,
+        "origin": WHO.get(called, called.encode().hex()[:16].ljust(16, "0")),
+        "name": called,
         "version": "0.1.0",
         "python": "3.11.7",
         "started": at - 7200,
@@ -74,7 +75,9 @@ def outage(*, at=NOW, began=4 * 60 + 11):
         1, "down", since=since, epoch=int(since * 1000), by=WHO["api-2"], failures=3, failed_probes=2, next_probe=at + 4
     )
     changes = [
-        Change(at=at - 1, kind="probe failed", processor="pri1", epoch=int(since * 1000), by=WHO["api-3"], is_edge=False),
+        Change(
+            at=at - 1, kind="probe failed", processor="pri1", epoch=int(since * 1000), by=WHO["api-3"], is_edge=False
+        ),
         Change(at=since, kind="down", processor="pri1", epoch=int(since * 1000), by=WHO["api-2"], is_edge=True),
     ]
     ladder = group(primary, rung(2), rung(3), pending=340, active=12, completed=10_203, failed=3)
@@ -131,3 +134,75 @@ class HandSource:
 def older(picture, seconds):
     """The same, with a bus that cannot be read for so long."""
     return replace(picture, at=picture.at + seconds, problem="ConnectionError: refused")
+
+
+class Visit:
+    """One request as a browser makes it, its answer read piece by piece; leaving the block is leaving the page."""
+
+    def __init__(self, pieces):
+        self.status = None
+        self.headers = {}
+        self.is_over = False
+        self.answered = anyio.Event()
+        self._pieces = pieces
+        self._text = ""
+
+    def said(self):
+        """Return what has come so far and was not read yet."""
+        with suppress(anyio.WouldBlock):
+            while True:
+                self._text += self._pieces.receive_nowait().decode()
+        return self._text
+
+    async def next(self, name=None):
+        """Return the data of the next event, or of the next one of that name."""
+        while True:
+            while "\n\n" not in self._text:
+                self._text += (await self._pieces.receive()).decode()
+            block, _, self._text = self._text.partition("\n\n")
+            fields = dict(line.split(": ", 1) for line in block.splitlines() if ": " in line)
+            if "event" in fields and name in {None, fields["event"]}:
+                return json.loads(fields["data"])
+
+
+@asynccontextmanager
+async def visit(application, path, *, method="GET", host="localhost", query="", room=1000):
+    """Visit *path*; *room*: how many pieces of the answer may be under way before the server has to wait."""
+    send_piece, pieces = anyio.create_memory_object_stream(room)
+    asked, left = anyio.Event(), anyio.Event()
+    here = Visit(pieces)
+
+    async def receive():
+        if not asked.is_set():
+            asked.set()
+            return {"type": "http.request", "body": b"", "more_body": False}
+        await left.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(message):
+        if message["type"] == "http.response.start":
+            here.status = message["status"]
+            here.answered.set()
+            here.headers = {name.decode(): value.decode() for name, value in message["headers"]}
+        else:
+            here.is_over = not message.get("more_body", False)
+            if message["body"]:
+                await send_piece.send(message["body"])
+
+    scope = {"type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": method, "scheme": "http"}
+    scope |= {"root_path": "", "path": path, "raw_path": path.encode(), "query_string": query.encode()}
+    scope |= {"headers": [(b"host", host.encode())], "client": ("127.0.0.1", 1), "server": ("127.0.0.1", 80)}
+
+    async def ask():
+        async with send_piece:
+            await application(scope, receive, send)
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(ask)
+        with pieces:
+            yield here
+            left.set()
+            # Whoever writes to a page that was left finds nobody to read: that is let go on, and must end.
+            with anyio.CancelScope(), anyio.move_on_after(5):
+                async for _ in pieces:
+                    pass

@@ -122,9 +122,11 @@ class _Dashboard:
         viewer = Viewer()
 
         async def follow() -> None:
+            if self._latest:
+                viewer.offer(lambda: self._latest)
             await self._pictures.follow(lambda sent: viewer.offer(lambda: sent))
 
-        return EventStream(viewer, follow, frame("rates", self._history.as_json()) + self._latest)
+        return EventStream(viewer, follow, frame("rates", self._history.as_json()))
 
     async def signals(self, request: Request) -> EventStream:
         """Send the signals that match ``?pattern=``, as many as an eye can follow."""

@@ -138,4 +138,5 @@ def _is_up(group: GroupPicture) -> bool:
 
 
 def _is_well(worker: WorkerPicture) -> bool:
-    return not (worker.is_degraded or worker.dropped or worker.missed or worker.undecodable)
+    amiss = (worker.dropped, worker.missed, worker.undecodable, worker.undelivered, worker.listener_errors)
+    return not (worker.is_degraded or any(amiss))

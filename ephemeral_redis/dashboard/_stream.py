@@ -53,8 +53,11 @@ class Viewer:
             with anyio.move_on_after(TICK):
                 await self._offered.wait()
             take, self._take, self._offered = self._take, None, anyio.Event()
-            await send(NOTHING if take is None else take())
-            await anyio.sleep(self._pause)
+            if take is None:
+                await send(NOTHING)
+            else:
+                await send(take())
+                await anyio.sleep(self._pause)
 
 
 class EventStream:

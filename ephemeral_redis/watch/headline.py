@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from .picture import FleetPicture, GroupPicture, RungPicture
 
@@ -95,17 +95,12 @@ def headline(picture: FleetPicture) -> tuple[Sentence, ...]:
 
 
 def _unreadable(picture: FleetPicture) -> Sentence:
-    since: tuple[Part, ...] = (" since ", Clock(picture.read_at), " (", Span(picture.read_at), ")")
-    return Sentence(
-        "down",
-        (
-            "The bus cannot be read",
-            *(since if picture.read_at > 0 else ()),
-            ": ",
-            Name(picture.problem or ""),
-            ". Below is what was seen last; workers go on by what each sees.",
-        ),
-    )
+    problem = Name(picture.problem or "")
+    if picture.read_at <= 0:
+        return Sentence("down", ("The bus cannot be read: ", problem, ". Nothing was seen of it so far."))
+    since = (" since ", Clock(picture.read_at), " (", Span(picture.read_at), "): ")
+    rest = ". Below is what was seen last; workers go on by what each sees."
+    return Sentence("down", ("The bus cannot be read", *since, problem, rest))
 
 
 def _of_group(group: GroupPicture, names: Mapping[str, str]) -> list[Sentence]:
@@ -158,7 +153,7 @@ def _work(group: GroupPicture) -> list[Part]:
     return [users if group.workers else "work goes to ", Name(group.route), ", ", waiting]
 
 
-def _probe(rungs: Iterable[RungPicture], names: Mapping[str, str]) -> list[Part]:
+def _probe(rungs: Sequence[RungPicture], names: Mapping[str, str]) -> list[Part]:
     """Say what is done to get the most wanted of *rungs* back."""
     for rung in rungs:
         if rung.state == "isolated":
@@ -167,7 +162,9 @@ def _probe(rungs: Iterable[RungPicture], names: Mapping[str, str]) -> list[Part]
             return ["; ", Name(names.get(rung.prober, rung.prober)), " probes ", Name(rung.processor), " now"]
         if rung.next_probe is not None:
             return ["; next probe ", Due(rung.next_probe)]
-    return ["; not probed before it is reset"]
+    if all(rung.state == "isolated" for rung in rungs):
+        return ["; not probed before it is reset"]
+    return ["; no probe is due"]
 
 
 def _of_workers(picture: FleetPicture) -> list[Sentence]:

@@ -35,7 +35,7 @@ function draw() {
   const workersByOrigin = new Map(picture.workers.map((worker) => [worker.origin, worker.name]));
   const names = (origin) => visible(workersByOrigin.get(origin) ?? origin);
   const at = now();
-  setText($("namespace"), visible(picture.namespace));
+  setText($("namespace"), visible(picture.namespace || "this process"));
   headline(picture.headline.map((sentence, index) => ({ index, sentence, now: at })));
   ladders(picture.groups.map((group) => ({ group, names, now: at })));
   const more = picture.groups_known - picture.groups.length;
