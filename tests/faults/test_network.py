@@ -10,7 +10,6 @@ import contextlib
 import random
 
 import pytest
-import redis
 
 from .kit.fleet import Fleet
 from .kit.proxy import SERVERS_SIDE, WORKERS_SIDE, Proxy, Weather
@@ -136,21 +135,3 @@ def test_a_black_hole_is_noticed_and_makes_no_raise_wait(server, tried, weather)
         what = "late" if weather.is_silent else "never"
         judge(fleet, tried, f"black hole, its bytes delivered {what}, 3 workers of 200/s, primary out meanwhile")
         assert all(book.bus["missed"] == book.bus["dropped"] == 0 for book in fleet.books())
-
-
-def test_commands_that_arrive_long_after_they_were_given_up_change_nothing(server):
-    """What a worker sent before it called the server lost arrives when all has been said anew, or is out of date."""
-    with fleet_behind_proxy(server, count=2) as (proxy, fleet):
-        one, two = fleet
-        with redis.Redis.from_url(server.url) as client:
-            fleet.run(raises=100)
-            fleet.go_on(0.5)
-            # Old connections are silent, new ones are not: what they hold comes late by as much as a test wants.
-            proxy.strand()
-            fleet.until(lambda: one.books().bus["reconnects"] and two.books().bus["reconnects"])
-            fleet.go_on(1)
-            proxy.land()
-            fleet.go_on(0.5)
-            fleet.settle()
-            assert fleet.disagreements() == []
-            assert client.zcard(f"{{{fleet.namespace}}}:z:n") == sum(book.numbers for book in fleet.books())

@@ -1,0 +1,124 @@
+"""Workers that cannot reach the bus while others can: each side goes on, and afterwards there is one health again."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+
+from .kit.fleet import Fleet
+from .kit.proxy import Proxy, Weather
+
+pytestmark = [pytest.mark.real_time, pytest.mark.server, pytest.mark.long]
+
+KINDS = {
+    "black-hole": Weather(is_silent=True),
+    "lost": Weather(is_lost=True),
+    "refused": Weather(is_refusing=True),
+}
+
+
+@pytest.fixture(params=KINDS)
+def apart(request):
+    return KINDS[request.param]
+
+
+@contextlib.contextmanager
+def split_fleet(server, near, far, **options):
+    """Yield a fleet of which the last *far* workers sit behind a proxy, and the proxy."""
+    with Proxy(server.url) as proxy:
+        urls = [server.url] * near + [proxy.url] * far
+        with Fleet(urls, server=server.url, count=near + far, **options) as fleet:
+            yield fleet, proxy
+
+
+@contextlib.contextmanager
+def parted(fleet, proxy, weather, away):
+    """Keep the far workers from the bus for the length of the block."""
+    proxy.weather = weather
+    if weather.is_refusing:
+        proxy.cut()
+    fleet.until(lambda: all(member.books().bus["is_degraded"] for member in away))
+    try:
+        yield
+    finally:
+        proxy.clear()
+    fleet.until(lambda: not any(member.books().bus["is_degraded"] for member in away))
+
+
+def judge(fleet, tried, what):
+    fleet.settle()
+    assert fleet.disagreements() == []
+    assert all(book.bus["missed"] == book.bus["dropped"] == 0 for book in fleet.books())
+    tried("Network", what, **fleet.figures())
+
+
+def told(members, signal, *, alone):
+    return [
+        edge for member in members for edge in member.books().edges if edge[0].startswith(signal) and edge[2] == alone
+    ]
+
+
+def test_one_worker_apart_goes_on_and_trips_alone_and_comes_back(server, tried, apart, request):
+    with split_fleet(server, 3, 1) as (fleet, proxy):
+        *others, away = fleet
+        fleet.run(raises=100, calls=20)
+        fleet.go_on(0.5)
+        with parted(fleet, proxy, apart, [away]):
+            away.ask("break", processor="pri1", is_broken=True)
+            fleet.until(lambda: away.health()["state"] != "up")
+            assert away.health()["is_local"]
+            good = away.books().calls.get("good", 0)
+            fleet.until(lambda: away.books().calls.get("good", 0) > good)  # by the reserve
+            assert all(member.health()["state"] == "up" for member in others)
+        # The fleet never saw a failure, so the trip of one is dropped; it calls on, and now its failures count for all.
+        away.ask("break", processor="pri1", is_broken=False)
+        fleet.until(lambda: all(fleet.are_up()))
+        assert away.health()["is_local"] is False
+        assert trips([away], alone=True) == 1
+        judge(fleet, tried, f"1 of 4 workers apart ({request.node.callspec.id}), primary out for it alone")
+
+
+def test_one_worker_apart_adopts_what_the_fleet_decided_meanwhile(server, tried, apart, request):
+    with split_fleet(server, 3, 1) as (fleet, proxy):
+        *others, away = fleet
+        fleet.run(raises=100, calls=20)
+        fleet.go_on(0.5)
+        with parted(fleet, proxy, apart, [away]):
+            away.ask("rate", raises=100, calls=0)  # it calls nobody, and so finds out nothing itself
+            with fleet.broken():
+                fleet.until(lambda: all(member.health()["state"] != "up" for member in others))
+                assert away.health()["state"] == "up"
+                others[0].ask("isolate", processor="pri1")
+                fleet.until(lambda: fleet.row().record.state == "isolated")
+        fleet.until(lambda: away.health()["state"] == "isolated")
+        assert away.health()["epoch"] == fleet.row().record.epoch
+        away.ask("reset", processor="pri1")
+        fleet.until(lambda: all(fleet.are_up()))
+        judge(fleet, tried, f"1 of 4 workers apart ({request.node.callspec.id}), primary isolated by the others")
+
+
+def test_a_fleet_in_halves_goes_on_in_both_and_has_one_health_afterwards(server, tried, apart, request):
+    with split_fleet(server, 2, 2) as (fleet, proxy):
+        near, far = fleet.members[:2], fleet.members[2:]
+        fleet.run(raises=100, calls=20)
+        fleet.go_on(0.5)
+        with parted(fleet, proxy, apart, far):
+            with fleet.broken():
+                fleet.until(lambda: not any(fleet.are_up()))
+                before = good_calls(fleet)
+                fleet.until(lambda: all(now > then for now, then in zip(good_calls(fleet), before, strict=True)))
+            fleet.until(lambda: all(fleet.are_up()))
+            # Once more, and the parting ends while all are down.
+            flag = contextlib.ExitStack()
+            flag.enter_context(fleet.broken())
+            fleet.until(lambda: not any(fleet.are_up()))
+        with flag:
+            fleet.until(lambda: not any(fleet.are_up()))
+            fleet.until(lambda: len({member.health()["epoch"] for member in fleet}) == 1)
+        fleet.until(lambda: all(fleet.are_up()))
+        judge(fleet, tried, f"fleet of 4 in halves ({request.node.callspec.id}), primary out twice")
+        # The half that could reach the table told each edge once, the workers of the other each for itself.
+        assert trips(near, alone=False) == 2
+        assert trips(near, alone=True) == 0
+        assert trips(far, alone=True) == 4
