@@ -30,6 +30,9 @@ _KINDS = frozenset(kind for part in get_args(NewsKind) for kind in (get_args(par
 PACE = 0.002
 """Seconds between a read that brought little and the next one."""
 
+REWIND_MILLISECONDS = 15_000
+"""How far to go back on another server: two masters may stand beside each other for ten seconds."""
+
 LOG_SECONDS = 10.0
 """Seconds between two warnings of signals that never came."""
 
@@ -165,6 +168,15 @@ class SignalReader:
             elif is_before(newest, cursor):
                 # The server knows less than was read. What comes again is told by its position.
                 self._cursors[stream] = FIRST
+
+    def rewind(self) -> None:
+        """Read again what was new of late, for the server is another one: it may have what the last one never had.
+
+        What comes again is told by its position.
+        """
+        for stream, cursor in self._cursors.items():
+            if cursor is not None:
+                self._cursors[stream] = b"%d-0" % max(0, _parts(cursor)[0] - REWIND_MILLISECONDS)
 
     async def run(self, client: Any) -> None:
         """Follow for ever; raises when the connection ends."""

@@ -32,10 +32,12 @@ class Server(NamedTuple):
 
     Attributes:
         make_client: Makes clients of it.
+        place: What tells it from others that the same finder finds.
         moved: Ends once it is known to be another one, which connections of their own would not notice.
     """
 
     make_client: MakeClient
+    place: object = None
     moved: Callable[[], Awaitable[None]] = anyio.sleep_forever
 
 
@@ -153,7 +155,7 @@ class _Sentinels:
         del settings["client_name"]
         # Who encrypts the way to the server does so on the way to those who know where it is.
         encryption = {name: value for name, value in options.items() if name.startswith("ssl_")}
-        self._of_sentinels = {**settings, "ssl": places.scheme == "rediss", **encryption, **of_sentinels}
+        self._of_sentinels: dict[str, Any] = {**settings, "ssl": places.scheme == "rediss", **encryption, **of_sentinels}
 
     async def find(self) -> Server:
         async with self._clients() as clients:
@@ -167,12 +169,13 @@ class _Sentinels:
                         if await self._ask(clients) != address:
                             return
 
-        return Server(self._places.at(*address, self._options), moved)
+        return Server(self._places.at(*address, self._options), address, moved)
 
     @contextlib.asynccontextmanager
     async def _clients(self) -> AsyncGenerator[list[Any]]:
         # Made anew each time: they belong to one loop, and after a fork or a reopening there is another.
-        clients = [Redis(host=host, port=port, **self._of_sentinels) for host, port in self._places.hosts]
+        make: Any = Redis
+        clients = [make(host=host, port=port, **self._of_sentinels) for host, port in self._places.hosts]
         try:
             yield clients
         finally:
@@ -225,12 +228,12 @@ class _Nodes:
         *others, last = self._places.hosts
         for host, port in others:
             try:
-                return Server(await self._owner(host, port))
+                return await self._owner(host, port)
             except (RedisError, OSError):
                 continue  # it is away, or knows no better: the next one may
-        return Server(await self._owner(*last))
+        return await self._owner(*last)
 
-    async def _owner(self, host: str, port: int) -> MakeClient:
+    async def _owner(self, host: str, port: int) -> Server:
         """Follow the way that the node shows."""
         for _ in range(_MOST_MOVES):
             make = self._places.at(host, port, self._options)
@@ -243,7 +246,7 @@ class _Nodes:
                 # No host: the one that says so.
                 host, port = moved.host or host, moved.port
             else:
-                return make
+                return Server(make, (host, port))
             finally:
                 await _close(client)
         raise RedisClusterException(f"the nodes of the cluster send each other {self._keys.marks!r}")

@@ -80,6 +80,7 @@ class Session:
         )
         self._roster = Roster(settings, clock, receiver) if settings.is_listed else None
         self._calls: Calls | None = None
+        self._place: object = None
         self._questions: deque[Callable[[], Coroutine[Any, Any, None]]] = deque()
         self._asked = anyio.Event()
         self._offers: deque[tuple[Swap, Future[bool]]] = deque()
@@ -94,6 +95,9 @@ class Session:
         settings = self._settings
         with anyio.fail_after(GREETING_SECONDS):
             server = await settings.find_server()
+        if server.place != self._place:
+            self._place = server.place
+            self._signals.rewind()
         command = server.make_client(**client_settings("command"))
         control = server.make_client(**client_settings("control", timeout=READER_SECONDS))
         signals = server.make_client(**client_settings("signals", timeout=READER_SECONDS))
