@@ -17,7 +17,7 @@ def project(pytester: pytest.Pytester) -> pytest.Pytester:
 
 
 def run(project: pytest.Pytester, *args: str) -> pytest.RunResult:
-    return project.runpytest_inprocess("-q", "-p", "no:cacheprovider", *args)
+    return project.runpytest_inprocess("-q", "-p", "no:cacheprovider", "-p", "no:asyncio", *args)
 
 
 def test_a_deadlock_fails_at_once_and_says_so(project: pytest.Pytester) -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import runpy
 import subprocess
 import sys
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -506,3 +508,9 @@ def test_nobody_needs_what_another_module_needs(module: str, unwanted: set[str])
     code = f"import {module}, json, sys; print(json.dumps(list(sys.modules)))"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=True)
     assert {name.partition(".")[0] for name in json.loads(ran.stdout)} & (unwanted | {"redis", "msgpack"}) == set()
+
+
+def test_the_page_lists_the_metrics_there_are() -> None:
+    docs = Path(__file__).parent.parent / "docs"
+    page = (docs / "telemetry.md").read_text(encoding="utf-8")
+    assert runpy.run_path(str(docs / "make_tables.py"))["with_metrics"](page) == page, "run python docs/make_tables.py"

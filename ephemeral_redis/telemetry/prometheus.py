@@ -82,7 +82,12 @@ class PrometheusCollector(Collector):
                     yield metric
 
 
+def name_of(measure: Measure) -> str:
+    """Return what Prometheus calls *measure*."""
+    base = measure.name.replace(".", "_") + _BASE_UNITS.get(measure.unit, "")
+    return f"{base}_total" if measure.kind == "counter" else base
+
+
 def _empty(family: Family, measure: Measure) -> CounterMetricFamily | GaugeMetricFamily:
     kind = CounterMetricFamily if measure.kind == "counter" else GaugeMetricFamily
-    name = measure.name.replace(".", "_") + _BASE_UNITS.get(measure.unit, "")
-    return kind(name, measure.help, labels=family.labels_of(measure))
+    return kind(name_of(measure), measure.help, labels=family.labels_of(measure))
