@@ -53,10 +53,14 @@ def judge(fleet, tried, what):
     tried("Network", what, **fleet.figures())
 
 
-def told(members, signal, *, alone):
-    return [
-        edge for member in members for edge in member.books().edges if edge[0].startswith(signal) and edge[2] == alone
-    ]
+def trips(members, *, alone):
+    """Return how many trips they told, of themselves alone or of the fleet."""
+    edges = [edge for member in members for edge in member.books().edges]
+    return len([signal for signal, _, is_alone in edges if signal.startswith("failover.req") and is_alone == alone])
+
+
+def good_calls(fleet):
+    return [book.calls.get("good", 0) for book in fleet.books()]
 
 
 def test_one_worker_apart_goes_on_and_trips_alone_and_comes_back(server, tried, apart, request):

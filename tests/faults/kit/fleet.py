@@ -37,6 +37,7 @@ class Member:
 
     Attributes:
         name: What it is called.
+        origin: Who it is on the bus.
         process: Its process.
     """
 
@@ -45,7 +46,7 @@ class Member:
         self._folder = Path(options["folder"])
         self._unread = b""
         self._owed = 0
-        self._origin = ""
+        self.origin = ""
         self.process = subprocess.Popen(
             [sys.executable, str(WORKER), json.dumps(options)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
         )
@@ -89,13 +90,13 @@ class Member:
 
     def greet(self):
         """Wait until it is there."""
-        self._origin = self.ask("books")["origin"]
+        self.origin = self.ask("books")["origin"]
 
     def books(self):
         """Return its books."""
         if self.process.poll() is not None:
             numbers = int.from_bytes((self._folder / f"{self.name}.count").read_bytes(), "big")
-            return Books(self.name, self._origin, {"n": numbers}, numbers)
+            return Books(self.name, self.origin, {"n": numbers}, numbers)
         told = self.ask("books")
         return Books(**{field.name: told[field.name] for field in fields(Books)})
 
