@@ -27,10 +27,9 @@ READER_SECONDS = 4.0
 None, which waits for ever on a frozen server."""
 
 _SCHEMES = ("redis://", "rediss://", "unix://")
-_ALL_SCHEMES = "redis://, rediss://, unix://, redis+sentinel:// or redis+cluster://"
 _QUERY_SECRETS = re.compile(r"(?<=[?&])(username|password)=[^&]*")
 # To the last @: a password may hold a slash that nobody has encoded. And from the start, where no scheme was written.
-_USER_SECRETS = re.compile(r"\A(\w+://)?.*@", re.DOTALL)
+_USER_SECRETS = re.compile(r"\A([\w+]+://)?.*@", re.DOTALL)
 
 
 def redacted_url(url: str) -> str:
@@ -50,7 +49,7 @@ def check_url(url: object) -> None:
     shown = redacted_url(url)
     if not url.startswith(_SCHEMES):
         raise ValueError(
-            f"url must begin with {_ALL_SCHEMES}, as in 'redis://localhost:6379/0', not {shown!r}"
+            f"url must begin with redis://, rediss:// or unix://, as in 'redis://localhost:6379/0', not {shown!r}"
         )
     try:
         # Asking for the port reads it, and refuses what is none.

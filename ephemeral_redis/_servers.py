@@ -155,7 +155,12 @@ class _Sentinels:
         del settings["client_name"]
         # Who encrypts the way to the server does so on the way to those who know where it is.
         encryption = {name: value for name, value in options.items() if name.startswith("ssl_")}
-        self._of_sentinels: dict[str, Any] = {**settings, "ssl": places.scheme == "rediss", **encryption, **of_sentinels}
+        self._of_sentinels: dict[str, Any] = {
+            **settings,
+            "ssl": places.scheme == "rediss",
+            **encryption,
+            **of_sentinels,
+        }
 
     async def find(self) -> Server:
         async with self._clients() as clients:
@@ -258,9 +263,13 @@ async def _close(client: Any) -> None:
 
 
 def _kind_of(url: object) -> str | None:
-    """Return what is behind a URL of ours; None: a server, or nothing that we know."""
-    scheme = url.partition("://")[0] if isinstance(url, str) else ""
-    return next((kind for kind in _KINDS if scheme in (f"redis+{kind}", f"rediss+{kind}")), None)
+    """Return what is behind a URL of several hosts; None: it is none, and so redis-py's or nobody's."""
+    scheme, plus, kind = url.partition("://")[0].partition("+") if isinstance(url, str) else ("", "", "")
+    if not plus or scheme not in ("redis", "rediss"):
+        return None
+    if kind not in _KINDS:
+        raise ValueError(f"url must begin with redis+sentinel:// or redis+cluster://, not {redacted_url(str(url))!r}")
+    return kind
 
 
 def _address(host: str, default: int, shown: str) -> tuple[str, int]:
