@@ -9,7 +9,7 @@ from typing import Any
 import anyio
 import pytest
 
-from ephemeral import HealthOptions
+from ephemeral import HealthOptions, _health
 from ephemeral.testing import wait_all_blocked
 
 from .ladder_kit import Ladder, Service, ladder
@@ -416,3 +416,62 @@ async def test_when_calls_alone_are_waiting_one_of_them_is_the_canary() -> None:
             tasks.start_soon(call_again_and_again, number)
         await group.settle(20.0)
         assert group.first.is_healthy
+
+
+@pytest.mark.real_time
+async def test_a_plain_probe_that_does_not_return_has_failed_and_the_next_one_is_not_kept_from_its_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(_health, "LEASE_MARGIN", 0.0)
+    release, begun = threading.Event(), threading.Semaphore(0)
+    answers = iter([release.wait])
+
+    def probe() -> bool:
+        begun.release()
+        next(answers, lambda: True)()
+        return True
+
+    service = Service(is_down=True)
+    options: dict[str, Any] = {"failure_threshold": 1, "probe": probe, "probe_interval": 0.01, "timeout": 0.05}
+    async with ladder(service, **options) as group:
+        try:
+            async with group.sink.listen("probe.*, failover.restored*") as events:
+                await group.first.enqueue("trips it")
+                heard = [(await anext(events)).signal for _ in range(5)]
+            assert [signal.removesuffix(":pri1") for signal in heard] == [
+                *("probe.testing", "probe.failed", "probe.testing", "probe.success", "failover.restored")
+            ]
+            assert group.first._rung.lost_probes == 1
+        finally:
+            release.set()
+    assert group.first._rung.lost_probes == 0
+
+
+@pytest.mark.real_time
+async def test_plain_probes_that_do_not_return_take_one_thread_more_than_the_rung_has_slots(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(_health, "LEASE_MARGIN", 0.0)
+    release, begun = [threading.Event() for _ in range(4)], list[int]()
+
+    def probe() -> bool:
+        begun.append(len(begun))
+        return release[begun[-1]].wait(20.0)
+
+    options: dict[str, Any] = {"failure_threshold": 1, "probe": probe, "probe_interval": 0.01, "timeout": 0.02}
+    async with ladder(Service(is_down=True), Service(), max_concurrency=1, **options) as group:
+        try:
+            async with group.sink.listen("probe.failed*") as failed:
+                await group.first.enqueue("trips it")
+                while group.first._rung.lost_probes < 2:
+                    await anext(failed)
+                assert begun == [0, 1]
+                assert not group.first._rung.wants_probe(math.inf)
+                await group.first.enqueue("goes on meanwhile")
+                assert await group.first.drain(5.0)
+                release[0].set()
+                while len(begun) < 3:
+                    await anext(failed)
+        finally:
+            for event in release:
+                event.set()

@@ -193,8 +193,9 @@ class Ladder(LadderCalls, ShownLadder):
                 error, value, runner.error, runner.value = runner.error, runner.value, None, None
                 if error is not None:
                     self._raised(job, error)
-                    # The thread of something that the processor called is not of this slot.
-                    if job.rung.has_given_up(error) or not isinstance(error, StillRunningError):
+                    # The thread of something that the processor called is not of this slot, nor is that of a probe.
+                    is_own = isinstance(job, Item) and job.rung.has_given_up(error)
+                    if is_own or not isinstance(error, StillRunningError):
                         await workers.after_failure(error)
                 elif worker.interrupted and runner.was_cut and isinstance(job, Item):
                     self._after_cancellation(job)  # whatever it did about it, it was cut short

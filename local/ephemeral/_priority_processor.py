@@ -10,7 +10,7 @@ from operator import itemgetter
 from types import TracebackType
 from typing import Any, Generic, Self, TypedDict, TypeVar, Unpack, cast, overload
 
-from ._bodies import as_coroutine_function, is_async_function, require_plain
+from ._bodies import as_coroutine_function, require_plain
 from ._checks import optional_seconds, whole_number
 from ._group import UNSET, Unset
 from ._health import HealthOptions, HealthRules
@@ -75,7 +75,9 @@ class PriorityProcessorAtom(Generic[T, R]):
         probe_interval: Seconds between two probes while it is out.
         probe: ``async def probe()``, or a plain function: asks whether it is well again; ``False`` or raising says no,
             unless *is_failure* denies the error.
-            None: a real item is tried instead, as a canary.
+            None: a real item is tried instead, as a canary. It may take *timeout* and 2 s, or else a minute; then it
+            has failed. A plain function that goes on all the same keeps its thread; once more than *max_concurrency* of
+            them do, no further probe begins here until one returns.
         max_concurrency: How many items it processes at once. None: the number of CPUs.
         timeout: Seconds a call may take; then it is cancelled and has failed. None: for ever. A plain function cannot
             be cancelled: it has failed all the same, keeps its slot until it returns, and counts again each time
@@ -165,10 +167,8 @@ class PriorityProcessorAtom(Generic[T, R]):
             run=as_coroutine_function(process, limit),
             slots=whole_number("max_concurrency", os.cpu_count() or 1 if max_concurrency is None else max_concurrency),
             rules=rules,
-            # A probe that outlasts its lease is of no use to anybody; a plain function cannot be interrupted.
-            probe=None if probe is None else as_coroutine_function(
-                probe, rules.lease_seconds if is_async_function(probe) else None
-            ),
+            # A probe that outlasts its lease is of no use to anybody.
+            probe=None if probe is None else as_coroutine_function(probe, rules.lease_seconds),
             is_failure=is_failure,
             slow_after=optional_seconds("slow_after", health.slow_after),
         )  # fmt: skip

@@ -39,6 +39,7 @@ class Rung:
         probe_due_at: Loop time of the next probe; infinite: none as things are.
         asker: What this process wants to probe it with, until the lease is its own or refused.
         ask_again_at: Loop time before which it does not ask again: it was not given the lease.
+        lost_probes: Plain functions that were to probe it, ran out of time and have not returned.
         last_health: Its record and failures when the group ended; None before.
     """
 
@@ -57,6 +58,7 @@ class Rung:
     probe_due_at: float = 0.0
     asker: Item | Probe | None = None
     ask_again_at: float = 0.0
+    lost_probes: int = 0
     last_health: tuple[HealthRecord, int] | None = None
 
     @property
@@ -71,7 +73,8 @@ class Rung:
 
     def wants_probe(self, now: float) -> bool:
         """Whether this process should ask to probe it now."""
-        return not self.is_up and self.asker is None and now >= self.next_probe_at
+        # To its probe a rung loses at most one thread more than its slots may take: the one beside them.
+        return not self.is_up and self.asker is None and self.lost_probes <= self.slots and now >= self.next_probe_at
 
     def has_given_up(self, error: BaseException) -> bool:
         """Whether *error* says that this rung's own time ran out, and not that of something its processor called."""

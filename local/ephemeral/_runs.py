@@ -212,10 +212,20 @@ class LadderRuns(ABC):
             is_cut = is_cancellation(error, self.workers.cancelled_class)
             if not is_cut:
                 _log.info("%s: the probe of %s raised %r", self.name, job.rung.name, error)
+            if isinstance(error, StillRunningError) and job.rung.has_given_up(error) and self.workers.is_open:
+                job.rung.lost_probes += 1
+                self.workers.spawn(functools.partial(self._await_lost_probe, job.rung, error), "ephemeral lost probe")
             self._after_probe(job, is_good=None if is_cut else not self._is_fault(job.rung, error))
         if (order := order_to_end(error)) is not None:
             raise order
         drop_tracebacks(error)  # their frames hold the item
+
+    async def _await_lost_probe(self, rung: Rung, error: StillRunningError) -> None:
+        """Wait for a plain function, which cannot be interrupted, to give its thread back."""
+        with anyio.CancelScope(shield=True):
+            await error.returned.wait()
+        rung.lost_probes -= 1
+        self._watch_wanted.set()
 
     def _after_probe(self, probe: Probe, *, is_good: bool | None) -> None:
         assert probe.lease is not None
