@@ -326,6 +326,8 @@ def test_a_registry_has_one_collector_and_closing_it_is_idempotent() -> None:
         collector.close()
     collector.close()
     assert generate_latest(registry) == b""
+    with collector:
+        registry.unregister(collector)
 
 
 def test_an_empty_collector_can_be_registered_and_takes_the_names() -> None:

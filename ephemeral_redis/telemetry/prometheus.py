@@ -6,6 +6,7 @@ beside it with ``prometheus_client.start_http_server(port)``.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Iterator
 from types import TracebackType
@@ -62,7 +63,8 @@ class PrometheusCollector(Collector):
         with self._lock:
             if self._is_registered:
                 self._is_registered = False
-                self._registry.unregister(self)
+                with contextlib.suppress(KeyError):  # somebody took it out by hand
+                    self._registry.unregister(self)
 
     def describe(self) -> Iterator[CounterMetricFamily | GaugeMetricFamily]:
         """Yield every metric without a value: by this a registry knows which names are taken."""
