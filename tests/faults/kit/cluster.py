@@ -21,14 +21,14 @@ class Cluster:
 
     Args:
         masters: How many nodes share the slots.
-        replicas: How many nodes follow the first of them, at most one here.
+        spares: How many more there are, without slots.
         arguments: Further settings of each.
 
     Attributes:
         nodes: The servers, masters first.
     """
 
-    def __init__(self, masters, *, replicas=0, arguments=()):
+    def __init__(self, masters, *, spares=0, arguments=()):
         self._masters = masters
         self.nodes = [
             RedisServer(
@@ -42,7 +42,7 @@ class Cluster:
                     *arguments,
                 ),
             )
-            for _ in range(masters + replicas)
+            for _ in range(masters + spares)
         ]
         self._stack = contextlib.ExitStack()
 
@@ -97,12 +97,14 @@ class Cluster:
                     port, bus_port = first.tcp_url.rpartition(":")[2], first._arguments[5]
                     client.execute_command("CLUSTER MEET", "127.0.0.1", port, bus_port)
         self._until(lambda: all(_is_well(node, len(self.nodes)) for node in self.nodes))
-        with client_of(first) as client:
+
+    def replicate(self, spare, master):
+        """Make a spare node the replica of another one, and wait until it has what that one has."""
+        with client_of(master) as client:
             identity = client.execute_command("CLUSTER MYID").decode()
-        for node in self.nodes[self._masters :]:
-            with client_of(node) as client:
-                client.execute_command("CLUSTER REPLICATE", identity)
-                self._until(lambda client=client: client.info("replication").get("master_link_status") == "up")
+        with client_of(spare) as client:
+            client.execute_command("CLUSTER REPLICATE", identity)
+            self._until(lambda: client.info("replication").get("master_link_status") == "up")
 
     @staticmethod
     def _until(condition, seconds=20.0):
@@ -117,12 +119,15 @@ def client_of(node):
     return redis.Redis.from_url(node.url, socket_timeout=5.0)
 
 
+def has_slots(node):
+    """Whether a node is a master."""
+    with client_of(node) as client:
+        return client.info("replication")["role"] == "master"
+
+
 def _is_well(node, count):
     with client_of(node) as client:
-        info = client.execute_command("CLUSTER INFO")
-        info = (
-            dict(line.split(":") for line in (info.decode() if isinstance(info, bytes) else info).split("\r\n") if line)
-            if not isinstance(info, dict)
-            else info
-        )
+        # In two words: as one, redis-py makes of it what its version likes.
+        lines = client.execute_command("CLUSTER", "INFO").decode().splitlines()
+    info = dict(line.split(":") for line in lines if line)
     return info["cluster_state"] == "ok" and int(info["cluster_known_nodes"]) == count

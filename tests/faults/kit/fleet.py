@@ -200,9 +200,12 @@ class Fleet:
         """Let traffic go on for so long."""
         threading.Event().wait(seconds)
 
-    def until(self, condition, seconds=20.0):
-        """Wait until *condition* holds; fails after *seconds*."""
-        self._until(condition, time.monotonic() + seconds, "does not do what was waited for")
+    def until(self, condition, seconds=20.0, *, why=lambda: "it never came true"):
+        """Wait until *condition* holds; fails after *seconds*, and says *why*."""
+        deadline = time.monotonic() + seconds
+        while not condition():
+            assert time.monotonic() < deadline, why()
+            self.go_on(0.02)
 
     def are_up(self, processor="pri1"):
         """Return, for each that lives, whether it holds a processor for up."""
@@ -231,13 +234,15 @@ class Fleet:
         living = [member for member in self.members if member.process.poll() is None]
         for member in living:
             member.ask("rate", raises=0, calls=0)
-        deadline = time.monotonic() + seconds
-        self._until(lambda: all(not book.bus["is_degraded"] for book in self.books(living)), deadline, "is degraded")
+        self.until(lambda: all(not book.bus["is_degraded"] for book in self.books(living)), seconds, why=self._story)
         for member in living:
             member.ask("raise", count=1)
         for member in living:
             assert member.ask("flush", timeout=10), f"{member.name} did not get rid of its signals"
-        self._until(lambda: self._have_last(living), deadline, "waits for the last signal of others")
+        self.until(lambda: self._have_last(living), seconds, why=self._story)
+
+    def _story(self):
+        return f"not all has arrived: {self.disagreements()}"
 
     def _have_last(self, living):
         books = self.books(living)
@@ -247,11 +252,6 @@ class Fleet:
                 if one is not other and (not runs or runs[-1][1] != other.numbers - 1):
                     return False
         return all(book.bus["outbox"] == 0 for book in books)
-
-    def _until(self, condition, deadline, what):
-        while not condition():
-            assert time.monotonic() < deadline, f"somebody {what}: {self.disagreements()}"
-            self.go_on(0.02)
 
     def books(self, members=None):
         """Return the books of all."""

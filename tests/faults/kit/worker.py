@@ -149,8 +149,12 @@ class Worker:
     def do_break(self, processor, *, is_broken):
         next(service for service in self.services if service.name == processor).is_broken_here = is_broken
 
-    def do_block(self, seconds):
-        time.sleep(seconds)  # the loop's thread: this is what it is about
+    def do_block(self, seconds, raises=0):
+        """Raise so many, and then keep the loop busy without a rest."""
+        self.do_raise(raises)
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            pass
 
     def do_raise(self, count):
         for _ in range(count):
