@@ -308,3 +308,35 @@ async def test_a_call_that_runs_on_after_the_end_is_its_callers_own() -> None:
         assert group.statuses == {"active": 1}
     assert caller.result == "service:call"
     assert group.statuses == {"completed": 1}
+
+
+async def test_drain_waits_for_a_call_that_found_a_slot_at_once() -> None:
+    service = Service()
+    service.close_gate()
+    async with ladder(service) as group, anyio.create_task_group() as tasks:
+        (caller,) = await start(tasks, group.first, "w")
+        await wait_all_blocked()
+        assert group.statuses == {"active": 1}
+        assert not await group.first.drain(timeout=1.0)
+        tasks.start_soon(group.first.drain)
+        await wait_all_blocked()
+        service.open_gate()
+        await group.first.drain()
+        await wait_all_blocked()
+        assert (caller.result, group.statuses) == ("service:w", {"completed": 1})
+
+
+async def test_a_call_that_found_a_slot_at_once_and_is_cancelled_frees_it() -> None:
+    service = Service()
+    service.close_gate()
+    async with ladder(service) as group, anyio.create_task_group() as tasks:
+        first, second = await start(tasks, group.first, "a", "b")
+        await wait_all_blocked()
+        assert group.statuses == {"active": 1, "pending": 1}
+        first.scope.cancel()
+        await wait_all_blocked()
+        assert group.statuses == {"active": 1, "cancelled": 1}
+        service.open_gate()
+        await wait_all_blocked()
+        assert (second.result, group.statuses) == ("service:b", {"completed": 1, "cancelled": 1})
+        assert group.first.is_healthy

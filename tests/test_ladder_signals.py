@@ -7,7 +7,13 @@ from typing import Any
 import anyio
 import pytest
 
-from ephemeral import HealthOptions, NoHealthyProcessorError, PriorityProcessorAtom, SignalSink
+from ephemeral import (
+    HealthOptions,
+    NoHealthyProcessorError,
+    PriorityProcessorAtom,
+    ProcessingFailedError,
+    SignalSink,
+)
 from ephemeral.testing import wait_all_blocked
 
 from .ladder_kit import Ears, Service, ladder
@@ -257,3 +263,38 @@ async def test_edges_and_the_first_item_given_up_unheard_are_logged(caplog: pyte
         "pri2 is isolated by hand; no rung is left",
     ]
     assert [record.levelname for record in caplog.records] == ["WARNING", "INFO", "INFO", "INFO", "WARNING"]
+
+
+async def test_a_group_whose_items_are_silent_tells_its_edges_alone() -> None:
+    def refuse(item: object) -> str:
+        raise AssertionError(f"asked for the name of {item!r}")
+
+    every: dict[str, Any] = {"item_signals": False, "id_selector": refuse, "failure_threshold": 3}
+    primary = Service()
+    async with ladder(primary, Service(), every=every, reroute_failed=True) as group:
+        await group.enqueue("a", "b\n")
+        assert await group.first.call("c") == "service:c"
+        assert group.ears.heard == []
+        primary.is_down = True
+        assert await group.first.call("d") == "service:d"
+        await group.enqueue("e", "f")
+        assert group.ears.heard == ["failover.requested:pri1→pri2"]
+        assert group.statuses == {"completed": 6}
+
+
+async def test_a_call_that_returned_false_in_a_silent_group_names_nothing() -> None:
+    async def refuse(item: object) -> bool:
+        return False
+
+    async with ladder(refuse, item_signals=False) as group:
+        with pytest.raises(ProcessingFailedError, match="pri1 returned False for an item"):
+            await group.first.call("w")
+        assert group.statuses == {"failed": 1}
+
+
+async def test_atoms_of_a_group_agree_on_the_signals_of_its_items() -> None:
+    async with SignalSink() as sink:
+        atom = PriorityProcessorAtom(1, Service(), sink, item_signals=False)
+        with pytest.raises(ValueError, match="item_signals=True contradicts item_signals=False"):
+            PriorityProcessorAtom(2, Service(), sink, item_signals=True)
+        assert "not entered" in repr(atom)

@@ -123,7 +123,7 @@ class ProcessingFailedError(EphemeralError):
 
     Attributes:
         processor: The rung that failed, as its signals name it (``pri1``, ``eu.pri2``).
-        item_id: The item, as its signals name it.
+        item_id: The item, as its signals name it; empty where the group has ``item_signals=False``.
     """
 
     def __init__(self, processor: str, item_id: str) -> None:
@@ -132,7 +132,8 @@ class ProcessingFailedError(EphemeralError):
         self.item_id = item_id
 
     def __str__(self) -> str:
-        return f"{self.processor} returned False for {self.item_id!r}: the item failed; raise an error there to say why"
+        item = repr(self.item_id) if self.item_id else "an item"
+        return f"{self.processor} returned False for {item}: the item failed; raise an error there to say why"
 
 
 class BusUnavailableError(EphemeralError):

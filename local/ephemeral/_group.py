@@ -28,6 +28,7 @@ class NamedOptions(TypedDict):
     max_attempts: int | Unset
     on_failed: Callable[[Any, BaseException], object] | Unset | None
     drain_timeout: float | timedelta | Unset | None
+    item_signals: bool | Unset
 
 
 class GroupOptions:
@@ -39,6 +40,7 @@ class GroupOptions:
         max_attempts: Runs an item may have before it is abandoned.
         on_failed: Told of each item that is given up.
         drain_timeout: Seconds leaving the block waits for accepted work; None: for ever.
+        item_signals: Whether each item raises its ``processing.*`` signals.
     """
 
     def __init__(self) -> None:
@@ -47,6 +49,7 @@ class GroupOptions:
         self.max_attempts = 10
         self.on_failed: Callable[[Any, BaseException], object] | None = None
         self.drain_timeout: float | None = 30.0
+        self.item_signals = True
         self._named: set[str] = set()
 
     def agree(self, group: str, named: NamedOptions) -> None:

@@ -158,7 +158,7 @@ class Ladder(LadderCalls, ShownLadder):
         before = self._times_idle
         with anyio.move_on_after(timeout):
             while not self.is_idle and self._times_idle == before:
-                if self._idle.is_set():  # one event for all who drain at the same time
+                if self._idle is None:  # one event for all who drain at the same time
                     self._idle = anyio.Event()
                 await self._idle.wait()
         return self.is_idle or self._times_idle != before

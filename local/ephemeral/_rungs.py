@@ -94,7 +94,7 @@ class Item:
     Attributes:
         id: Its operation id.
         payload: The user's item; None once it has ended, so that nothing here keeps it alive.
-        name: As signals spell it.
+        name: As signals spell it; empty where items raise none.
         context: What its processor runs in; a call runs in its caller's instead.
         is_call: Whether a caller waits and runs it in its own task.
         turn: Set while a call waits; told when a slot is its own, or when it is refused.
@@ -133,7 +133,7 @@ class Item:
 
     rung: Rung
 
-    def __init__(self, operation_id: int, payload: Any, name: str, context: Context, *, is_call: bool = False) -> None:
+    def __init__(self, operation_id: int, payload: Any, name: str, context: Context, is_call: bool = False) -> None:
         self.id = operation_id
         self.payload = payload
         self.name = name
@@ -150,6 +150,12 @@ class Item:
         self.is_slow = False
         self.worker: Worker | None = None
         self.is_cut_off = False
+
+    def rest(self) -> None:
+        """Be what it was before its run: another one is to follow."""
+        self.is_canary = self.is_slow = False
+        self.slow_at = math.inf
+        self.lease = self.worker = None
 
     def clear(self) -> None:
         """Let go of the user's item and of its context."""

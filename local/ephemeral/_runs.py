@@ -61,11 +61,12 @@ class LadderRuns(ABC):
         self.intake: Intake[tuple[Any, str]] = Intake(self.name, self.options.max_pending, self._waiting, self._admit)
         self._sink = sink
         self._running: dict[int, Item] = {}
+        self._swift_calls = 0  # calls that run without being an item
         self._serving: set[int] = set()  # the tasks of the workers
         self._is_over = False
         self._has_warned = False
-        self._idle = anyio.Event()
-        self._times_idle = 0
+        self._idle: anyio.Event | None = None  # made by those who wait for it
+        self._times_idle = 0  # while somebody waited for it
         self._watch_wanted = anyio.Event()
         self._watch_until = 0.0
 
@@ -88,19 +89,21 @@ class LadderRuns(ABC):
     @property
     def pending(self) -> int:
         """Items and calls that wait."""
-        return len(self._waiting) + self._waiting.calls
+        return len(self._waiting) + len(self._waiting.calls)
 
     @property
     def active(self) -> int:
         """Items and calls that run."""
-        return len(self._running)
+        return len(self._running) + self._swift_calls
 
     @property
     def is_idle(self) -> bool:
         """Whether nothing waits and nothing runs; once all is over, calls end in their callers' own time."""
+        if self._waiting:
+            return False
         if self._is_over:
-            return not self._waiting and all(item.is_call for item in self._running.values())
-        return not self._waiting and not self._running
+            return all(item.is_call for item in self._running.values())
+        return not self._running and self._swift_calls == 0
 
     def describe(self) -> str:
         """Return the counters of the group in words."""
@@ -124,7 +127,7 @@ class LadderRuns(ABC):
                 self._watch_wanted.set()
 
     def _vacate(self, item: Item, error: BaseException | None = None) -> None:
-        """The run of *item* is over: what it was goes, what the item is stays."""
+        """The run of *item* is over, and its slot is free."""
         del self._running[item.id]
         if isinstance(error, StillRunningError) and item.rung.has_given_up(error) and self.workers.is_open:
             hold = functools.partial(self._hold_slot, item.rung, item.epoch, error)
@@ -133,10 +136,8 @@ class LadderRuns(ABC):
             item.rung.active -= 1
         if item.rung.asker is item:
             item.rung.asker = None
-        item.is_canary = item.is_slow = False
-        item.slow_at = math.inf
-        item.lease = item.worker = None
-        if item.is_call and self._waiting:
+        waiting = self._waiting
+        if item.is_call and (waiting.line or waiting.calls or waiting.handed):
             self.workers.wake()  # a worker looks for its next job itself; a caller's task does not
 
     async def _hold_slot(self, rung: Rung, epoch: int, error: StillRunningError) -> None:
@@ -160,12 +161,14 @@ class LadderRuns(ABC):
         """Call a processor for an item, or a probe, in the context of the item."""
         if isinstance(job, Probe) or job.is_canary:
             return self._run_leased(job)
-        self._sink.raise_signal(f"processing.started:{job.rung.name}:{job.name}", operation_id=job.id)
-        return job.rung.run(job.payload)
+        return self._begin(job)
 
-    async def _run(self, item: Item) -> Any:
-        self._sink.raise_signal(f"processing.started:{item.rung.name}:{item.name}", operation_id=item.id)
-        return await item.rung.run(item.payload)
+    def _begin(self, item: Item) -> Coroutine[Any, Any, Any]:
+        """Tell that the run of an item begins, and return that run."""
+        rung = item.rung
+        if item.name:
+            self._sink.raise_made(f"processing.started:{rung.name}:{item.name}", item.id)
+        return rung.run(item.payload)
 
     async def _run_leased(self, job: Item | Probe) -> Any:
         """Run a canary or a probe, if this process is the one that may."""
@@ -186,7 +189,7 @@ class LadderRuns(ABC):
             assert rung.probe is not None
             return await rung.probe()
         job.epoch = rung.epoch
-        return await self._run(job)
+        return await self._begin(job)
 
     def _ask_later(self, rung: Rung) -> None:
         rung.ask_again_at = self.workers.now() + _ASK_AGAIN
@@ -242,8 +245,8 @@ class LadderRuns(ABC):
     # A run has ended
 
     def _after_success(self, item: Item) -> None:
-        self._tell("complete", item)
-        now = self._tick()
+        self._tell("complete", item.rung, item.name, item.id)
+        now = self.workers.latest = self.workers.now()
         if item.lease is not None:
             self.health.finish(item.lease, now, is_good=True)
         elif not item.is_slow:
@@ -261,7 +264,7 @@ class LadderRuns(ABC):
         if self._is_cancellation(item, error):
             self._after_cancellation(item)
             return False
-        self._tell("failed", item)
+        self._tell("failed", item.rung, item.name, item.id)
         is_fault = is_own or self._is_fault(item.rung, error)
         self._report(item, is_fault=is_fault)
         is_canary, rung = item.is_canary and is_fault, item.rung
@@ -296,6 +299,7 @@ class LadderRuns(ABC):
     def _put_back(self, item: Item, target: Rung | None, error: BaseException) -> None:
         """Have *item* wait for its next run: on *target*, or at the back of the line."""
         self._vacate(item, error)
+        item.rest()
         if item.is_call:
             item.turn = anyio.Event()
         self._waiting.hand(item, target)
@@ -303,7 +307,7 @@ class LadderRuns(ABC):
 
     def _give_up(self, item: Item, error: BaseException, *, is_abandoned: bool = False) -> bool:
         if is_abandoned:
-            self._tell("abandoned", item)
+            self._tell("abandoned", item.rung, item.name, item.id)
             self.total_abandoned += 1
         else:
             self.total_failed += 1
@@ -331,6 +335,7 @@ class LadderRuns(ABC):
         """Somebody else probes: the canary goes back to the head of the line, which nobody takes from after the end."""
         if not self._is_over:
             self._vacate(item)
+            item.rest()
             self._waiting.put_first(item)
         elif item.is_call:
             self._vacate(item)
@@ -359,7 +364,7 @@ class LadderRuns(ABC):
                 item.clear()
         for item in items:
             if not item.is_call:
-                self._tell("undelivered", item)
+                self._tell("undelivered", item.rung, item.name, item.id)
 
     def _refuse(self, call: Item, error: Exception) -> None:
         self.total_failed += 1
@@ -388,9 +393,11 @@ class LadderRuns(ABC):
                 self._end_with(order)
             return True
 
-    def _tell(self, what: str, item: Item) -> None:
+    def _tell(self, what: str, rung: Rung, name: str, operation_id: int) -> None:
+        if not name:
+            return
         try:
-            self._sink.raise_signal(f"processing.{what}:{item.rung.name}:{item.name}", operation_id=item.id)
+            self._sink.raise_made(f"processing.{what}:{rung.name}:{name}", operation_id)
         except (KeyboardInterrupt, SystemExit) as order:  # a listener's, which must not leave the item half ended
             self._end_with(order)
 
@@ -403,7 +410,7 @@ class LadderRuns(ABC):
     def _became_slow(self, item: Item, now: float) -> None:
         item.is_slow = True
         item.slow_at = math.inf
-        self._tell("slow", item)
+        self._tell("slow", item.rung, item.name, item.id)
         lease, item.lease = item.lease, None
         if lease is not None:
             self.health.finish(lease, now, is_good=False)
@@ -411,6 +418,7 @@ class LadderRuns(ABC):
             self.health.failed(item.rung.name, item.epoch, now)
 
     def _note_idle(self) -> None:
-        if (not self._running or self._is_over) and self.is_idle:
+        if self._idle is not None and self.is_idle:
             self._times_idle += 1
             self._idle.set()
+            self._idle = None
