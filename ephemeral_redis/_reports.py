@@ -6,13 +6,14 @@ import logging
 import time
 from collections import deque
 from itertools import zip_longest
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import anyio
 from redis.exceptions import ResponseError
 
 from ._refusals import is_passing
 from ._scripts import Evidence
+from ._standing import Kept, Standing, standing
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
     from ._clock import BusClock
     from ._mirror import Mirror
-    from ._scripts import Calls
+    from ._scripts import Answer, Calls
     from ._statistics import Tally
 
 MAX_REPORTS = 10_000
@@ -31,12 +32,6 @@ PACE = 0.005
 """Seconds between two calls that tell of successes alone."""
 
 _log = logging.getLogger("ephemeral")
-
-
-class _Kept(NamedTuple):
-    report: HealthReport
-    ended_at: float
-    number: int
 
 
 class Reports:
@@ -55,7 +50,9 @@ class Reports:
         self._clock = clock
         self._mirror = mirror
         self._tally = tally
-        self._kept: deque[_Kept] = deque()
+        self._standing = Standing()
+        mirror.watch(self._standing)
+        self._kept: deque[Kept] = deque()
         self._next = 0
         # Made anew on the portal's loop by whoever waits.
         self._news: anyio.Event | None = None
@@ -68,7 +65,7 @@ class Reports:
 
     def add(self, report: HealthReport, ended_at: float) -> None:
         """Keep *report* until it is told; *ended_at* is of this process's monotonic clock."""
-        self._kept.append(_Kept(report, ended_at, self._next))
+        self._kept.append(Kept(report, ended_at, self._next))
         self._next += 1
         if len(self._kept) > MAX_REPORTS:
             self._kept.popleft()
@@ -96,7 +93,7 @@ class Reports:
     async def tell(self, calls: Calls) -> None:
         """Tell all that is kept, by processor and in the order it came."""
         while self._kept:
-            groups: dict[tuple[str, int], list[_Kept]] = {}
+            groups: dict[tuple[str, int], list[Kept]] = {}
             for kept in self._kept:
                 groups.setdefault((kept.report.processor, kept.report.epoch), []).append(kept)
             for (processor, epoch), group in groups.items():
@@ -105,43 +102,57 @@ class Reports:
                     self._kept = deque(kept for kept in self._kept if kept.number not in told)
         _set(self._emptied)
 
-    async def _tell_group(self, calls: Calls, processor: str, epoch: int, group: Sequence[_Kept]) -> bool:
+    async def _tell_group(self, calls: Calls, processor: str, epoch: int, group: Sequence[Kept]) -> bool:
         """Tell, and return whether that is done: not if the server had lost the row, which is put back first."""
         asked_at = time.monotonic()
         rules = group[-1].report.rules
         recent = [kept for kept in group if asked_at - kept.ended_at <= rules.failure_window]
         if not recent:
             return True  # the bus was away for longer than they count
-        failures = [kept for kept in recent if kept.report.has_failed]
-        successes = [kept for kept in recent if not kept.report.has_failed]
-        if rules.policy == "consecutive":
-            # The last of each run: what failed between two of them may have been one too many.
-            successes = [
-                one
-                for one, after in zip_longest(recent, recent[1:])
-                if not one.report.has_failed and (after is None or after.report.has_failed)
-            ]
+        counting = standing(self._standing.told(processor, epoch), recent, rules, asked_at)
         try:
-            answer = await calls.report(
-                processor,
-                epoch,
-                rules,
-                failures=_evidence(calls.origin, failures, asked_at),
-                successes=_evidence(calls.origin, successes, asked_at),
-                down=group[-1].report.down_at(self._clock.now()),
-            )
-            self._clock.learn(answer.server_time, asked_at=asked_at, answered_at=time.monotonic())
+            answer = await self._report(calls, recent)
+            if answer.failures < len(counting) and answer.is_counted and answer.is_up:
+                # Cleared by a success elsewhere, or thrown away by a server that is short of memory: told again, for
+                # the server knows which, and counts none twice.
+                answer = await self._report(calls, counting)
             self._tally.reports += len(group) if answer.is_counted else 0
             if not answer.is_counted and await self._mirror.heal(calls, processor, answer.row) != answer.row:
                 return False
+            counts = answer.failures if answer.is_counted and answer.is_up else 0
+            self._standing.keep(processor, counting[max(0, len(counting) - counts) :])
         except ResponseError as error:
             if is_passing(error):
                 raise
             _log.error("the bus refuses reports of %r and drops them: %s", processor, error)
         return True
 
+    async def _report(self, calls: Calls, ended: Sequence[Kept]) -> Answer:
+        """Tell how calls of one processor ended that started in one epoch, in the order in which they did."""
+        asked_at = time.monotonic()
+        newest = ended[-1].report
+        failures = [kept for kept in ended if kept.report.has_failed]
+        successes = [kept for kept in ended if not kept.report.has_failed]
+        if newest.rules.policy == "consecutive":
+            # The last of each run: what failed between two of them may have been one too many.
+            successes = [
+                one
+                for one, after in zip_longest(ended, ended[1:])
+                if not one.report.has_failed and (after is None or after.report.has_failed)
+            ]
+        answer = await calls.report(
+            newest.processor,
+            newest.epoch,
+            newest.rules,
+            failures=_evidence(calls.origin, failures, asked_at),
+            successes=_evidence(calls.origin, successes, asked_at),
+            down=newest.down_at(self._clock.now()),
+        )
+        self._clock.learn(answer.server_time, asked_at=asked_at, answered_at=time.monotonic())
+        return answer
 
-def _evidence(origin: bytes, kept: Sequence[_Kept], now: float) -> Evidence:
+
+def _evidence(origin: bytes, kept: Sequence[Kept], now: float) -> Evidence:
     return Evidence(
         [origin + one.number.to_bytes(6, "big") for one in kept], [int((now - one.ended_at) * 1e6) for one in kept]
     )

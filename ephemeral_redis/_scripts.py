@@ -74,6 +74,11 @@ class Answer(NamedTuple):
     server_time: float
     row: SharedRecord | None
 
+    @property
+    def is_up(self) -> bool:
+        """Whether work may go to the processor still."""
+        return self.row is None or self.row.record.is_up
+
 
 class Snapshot(NamedTuple):
     """The health table at one instant.

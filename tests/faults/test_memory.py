@@ -150,3 +150,42 @@ async def test_a_decision_by_hand_that_a_full_server_refuses_is_offered_again(se
         make_room(client)
         await eventually(lambda: elsewhere.is_healthy != was_healthy)
         assert primary.is_healthy == elsewhere.is_healthy
+
+
+async def test_failures_that_the_server_throws_away_one_by_one_are_too_many_all_the_same(server):
+    # An eviction policy does that to what is used seldom: the more seldom, the surer.
+    client = redis.Redis.from_url(server.url)
+    async with (
+        joined_async(server, "evicted") as sink,
+        PriorityProcessorAtom(1, fail, sink, failure_threshold=4, probe_interval=60, reroute_failed=True) as primary,
+        PriorityProcessorAtom(2, do, sink),
+    ):
+        for number in range(1, 4):
+            await primary.call(number)
+            await eventually(lambda number=number: client.zcard("{evicted}:f:pri1") == number)
+            assert client.delete("{evicted}:f:pri1") == 1
+        assert primary.is_healthy
+        await primary.call(4)
+        await eventually(lambda: not primary.is_healthy)
+        assert primary.get_health().failures == 4
+        assert not primary.get_health().is_local
+
+
+async def test_failures_that_a_success_elsewhere_has_cleared_are_not_told_again(server):
+    client = redis.Redis.from_url(server.url)
+    async with (
+        joined_async(server, "cleared") as one,
+        joined_async(server, "cleared") as two,
+        PriorityProcessorAtom(1, fail, one, failure_threshold=3, probe_interval=60, reroute_failed=True) as primary,
+        PriorityProcessorAtom(2, do, one),
+        PriorityProcessorAtom(1, do, two, failure_threshold=3, probe_interval=60) as elsewhere,
+    ):
+        for _ in range(4):
+            for number in (1, 2):
+                await primary.call(number)
+                await eventually(lambda number=number: client.zcard("{cleared}:f:pri1") == number)
+            await eventually(lambda: elsewhere.get_health().failures == 2)
+            await elsewhere.call(0)
+            await eventually(lambda: client.zcard("{cleared}:f:pri1") == 0)
+        assert primary.is_healthy
+        assert elsewhere.is_healthy
