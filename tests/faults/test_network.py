@@ -63,8 +63,8 @@ def test_connections_cut_at_random_lose_and_double_nothing(server, tried):
                 with fleet.broken():
                     fleet.go_on(0.5)
         fleet.until(lambda: all(fleet.are_up()))
-        judge(fleet, tried, f"{cuts} connections reset at random within 10 s, 3 workers of 300/s, primary out twice")
         assert cuts > 50
+        judge(fleet, tried, "over 50 connections reset at random within 10 s, 3 workers of 300/s, primary out twice")
         assert all(book.bus["missed"] == book.bus["dropped"] == 0 for book in fleet.books())
 
 
@@ -108,8 +108,8 @@ def test_replies_lost_after_the_server_did_what_it_was_told_double_nothing(serve
         fleet.go_on(1)
         proxy.lose_replies(0)
         fleet.until(lambda: all(fleet.are_up()))
-        judge(fleet, tried, f"{proxy.lost_replies} replies lost after the command was applied, 3 workers of 200/s")
         assert proxy.lost_replies > 50
+        judge(fleet, tried, "over 50 replies lost after the command was applied, 3 workers of 200/s, primary out once")
         assert sum(book.bus["duplicate"] for book in fleet.books()) > 0
         assert all(book.bus["missed"] == book.bus["dropped"] == 0 for book in fleet.books())
 

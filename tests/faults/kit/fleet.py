@@ -34,6 +34,7 @@ class Member:
 
     Args:
         options: What ``worker.py`` takes, as a dict.
+        prefix: What its command begins with.
 
     Attributes:
         name: What it is called.
@@ -41,14 +42,14 @@ class Member:
         process: Its process.
     """
 
-    def __init__(self, options):
+    def __init__(self, options, prefix=()):
         self.name = options["name"]
         self._folder = Path(options["folder"])
         self._unread = b""
         self._owed = 0
         self.origin = ""
         self.process = subprocess.Popen(
-            [sys.executable, str(WORKER), json.dumps(options)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+            [*prefix, sys.executable, str(WORKER), json.dumps(options)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
         )
 
     def tell(self, do, **order):
@@ -123,12 +124,13 @@ class Fleet:
     Args:
         url: Where they find the server, or one URL for each.
         server: The server's own URL, for who watches from outside.
-        count: How many.
+        count: How many; as many as there are URLs, if it is several.
         loop: ``asyncio`` or ``trio``.
         backend: Options of `RedisSignalBackend`.
         ladder: Options of both atoms.
         probe_takes: Seconds that a probe takes.
         clock_off: Seconds that the first worker's clock is ahead.
+        prefixes: What the command of each begins with.
 
     Attributes:
         namespace: Theirs.
@@ -137,7 +139,17 @@ class Fleet:
     """
 
     def __init__(
-        self, url, *, server, count, loop="asyncio", backend=None, ladder=None, probe_takes=0.02, clock_off=0.0
+        self,
+        url,
+        *,
+        server,
+        count=None,
+        loop="asyncio",
+        backend=None,
+        ladder=None,
+        probe_takes=0.02,
+        clock_off=0.0,
+        prefixes=None,
     ):
         self.namespace = f"fleet-{next(_unique)}"
         self._server = redis.Redis.from_url(server)
@@ -149,15 +161,16 @@ class Fleet:
             "ladder": {**LADDER, **(ladder or {})},
             "probe_takes": probe_takes,
         }
-        self._clock_off = clock_off
+        self._clocks_off = [clock_off] + [0.0] * (len(self._urls) - 1)
+        self._prefixes = prefixes or [()] * len(self._urls)
         self._files = tempfile.TemporaryDirectory(prefix="eph-fleet-")
         self.folder = Path(self._files.name)
         self.members = []
 
     def __enter__(self):
         try:
-            for index, url in enumerate(self._urls):
-                self.members.append(self._start(f"w{index}", url, clock_off=0.0 if index else self._clock_off))
+            for index, how in enumerate(zip(self._urls, self._clocks_off, self._prefixes, strict=True)):
+                self.members.append(self._start(f"w{index}", *how))
             for member in self.members:
                 member.greet()
         except BaseException:
@@ -295,8 +308,9 @@ class Fleet:
         total = figures(self.books(), self.counted())
         return {name: getattr(total, name) for name in ("raised", "received", "counted", "reported")}
 
-    def _start(self, name, url, clock_off=0.0):
-        return Member({**self._options, "name": name, "url": url, "folder": str(self.folder), "clock_off": clock_off})
+    def _start(self, name, url, clock_off=0.0, prefix=()):
+        own = {"name": name, "url": url, "folder": str(self.folder), "clock_off": clock_off}
+        return Member({**self._options, **own}, prefix)
 
     def _sweep(self):
         for member in self.members:

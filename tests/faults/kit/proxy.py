@@ -40,19 +40,21 @@ class Weather:
 
 
 class Proxy:
-    """Listens on a loopback port and passes on to a server's unix socket. A context manager with a thread of its own.
+    """Listens on a port and passes on to a server's unix socket. A context manager with a thread of its own.
 
     What it may be told, it may be told by any thread, and has done when the call returns.
 
     Args:
         url: The server behind it, ``unix://…``.
+        host: Address of this machine to listen on.
 
     Attributes:
         weather: What becomes of what is sent.
         lost_replies: Replies that `lose_replies` has lost so far.
     """
 
-    def __init__(self, url):
+    def __init__(self, url, *, host="127.0.0.1"):
+        self._host = host
         self._path = url.removeprefix("unix://")
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="proxy", daemon=True)
@@ -64,7 +66,7 @@ class Proxy:
         self.lost_replies = 0
 
     def __enter__(self):
-        self._listener = socket.create_server(("127.0.0.1", 0), backlog=512)
+        self._listener = socket.create_server((self._host, 0), backlog=512)
         self._listener.setblocking(False)
         self._thread.start()
         self._loop.call_soon_threadsafe(lambda: self._spawn(self._accept()))
@@ -79,7 +81,7 @@ class Proxy:
     @property
     def url(self):
         """Where workers find the server."""
-        return f"redis://127.0.0.1:{self._listener.getsockname()[1]}"
+        return f"redis://{self._host}:{self._listener.getsockname()[1]}"
 
     @property
     def links(self):
