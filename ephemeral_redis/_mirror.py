@@ -38,6 +38,7 @@ class Mirror:
     def __init__(self) -> None:
         self.rows: dict[str, SharedRecord] = {}
         self.is_lost = True
+        self._older: dict[str, SharedRecord | None] = {}
         self._watchers: list[HealthWatcher] = []
         self._has_left: anyio.Event | None = None
         self._asked: list[_Asked] = []
@@ -68,6 +69,8 @@ class Mirror:
         if news.row is not None:
             known = self.rows.get(news.processor)
             if known is not None and not news.row.follows(known):
+                if known.follows(news.row):
+                    self._older[news.processor] = news.row
                 return
             self.rows[news.processor] = news.row
         for watcher in tuple(self._watchers):
@@ -94,12 +97,25 @@ class Mirror:
             return None
         return Swap("healed", row.version if row else 0, known.record, known.version)
 
+    def is_over(self, processor: str, epoch: int) -> bool:
+        """Whether *epoch* of *processor* is known to be over, so that nothing reported of it may count."""
+        known = self.rows.get(processor)
+        return known is not None and known.is_readable and known.record.epoch > epoch
+
     async def heal(self, calls: Calls, processor: str, row: SharedRecord | None) -> SharedRecord | None:
         """Put back what the server has lost of *processor*, whose row it says is *row*; return what is there then."""
         # Refused if another worker was quicker, which may know less: then once more, on top of what it put back.
         while (healing := self.lost_by_server(processor, row)) is not None:
             _, _, row = await calls.swap(healing)
         return row
+
+    async def heal_older(self, calls: Calls) -> None:
+        """Put back the rows that are newer here than what was heard last: the server lost its data meanwhile.
+
+        Or only an entry came twice; then the server refuses, and says what it has.
+        """
+        while self._older:
+            await self.heal(calls, *self._older.popitem())
 
     def lose(self) -> None:
         """Tell everybody that the bus is away."""
@@ -116,6 +132,7 @@ class Mirror:
     def take_answers(self) -> None:
         """Learn from the answers themselves, for nothing more comes by the stream: the server has lost its entries."""
         for question in tuple(self._asked):
+            self._older[question.news.processor] = None
             self.hear(question.news)
 
     def drop_questions(self) -> None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from ._clock import BusClock
     from ._mirror import Mirror
-    from ._scripts import Snapshot
+    from ._scripts import Calls, Snapshot
     from ._statistics import Tally
 
 FIRST = b"0-0"
@@ -102,8 +102,8 @@ class ControlReader:
             rows.update({processor: row} if row is not None else {})
         return rows
 
-    async def run(self, client: Any) -> None:
-        """Follow for ever; raises when the connection ends."""
+    async def run(self, client: Any, calls: Calls) -> None:
+        """Follow for ever, and put back by *calls* what the server lost; raises when the connection ends."""
         while True:
             reply = await client.xread(
                 {self._stream: self._cursor}, count=_MAX_ENTRIES, block=int(BLOCK_SECONDS * 1000)
@@ -112,6 +112,7 @@ class ControlReader:
                 self._hear(entry_id, fields)
             if not reply:
                 self._mirror.take_answers()
+            await self._mirror.heal_older(calls)
 
     def _hear(self, entry_id: bytes, fields: Mapping[bytes, bytes]) -> None:
         self._cursor = entry_id

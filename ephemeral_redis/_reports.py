@@ -104,6 +104,8 @@ class Reports:
 
     async def _tell_group(self, calls: Calls, processor: str, epoch: int, group: Sequence[Kept]) -> bool:
         """Tell, and return whether that is done: not if the server had lost the row, which is put back first."""
+        if self._mirror.is_over(processor, epoch):
+            return True  # a server that has lost its data would take it for news
         asked_at = time.monotonic()
         rules = group[-1].report.rules
         recent = [kept for kept in group if asked_at - kept.ended_at <= rules.failure_window]

@@ -112,7 +112,7 @@ class Session:
                 self._on_reached()
                 tasks.start_soon(self._ask, tasks)
                 tasks.start_soon(self._offer)
-                tasks.start_soon(self._control.run, control)
+                tasks.start_soon(self._control.run, control, calls)
                 tasks.start_soon(self._signals.run, signals)
                 tasks.start_soon(self._reports.run, calls)
                 tasks.start_soon(self._sender.run, calls)

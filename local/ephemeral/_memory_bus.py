@@ -371,6 +371,7 @@ class MemoryBackend(SignalBackend):
         if news.row is not None:
             known = self._known.get(news.processor)
             if known is not None and not news.row.follows(known):
+                self._heal(news.processor)
                 return
             self._known[news.processor] = news.row
         for watcher in tuple(self._watchers):

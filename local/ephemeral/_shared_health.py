@@ -7,6 +7,7 @@ row also holds the trip of a worker that sees failures which its fleet, by its q
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from functools import partial
@@ -162,7 +163,8 @@ class SharedHealthStore(HealthStore):
     def _ask(self, processor: str, now: float) -> tuple[Change | None, Future[bool] | None]:
         """Take the lease on a row of this worker's own, or ask the table for it; nothing, if no probe is due."""
         entry = self._entries.get(processor)
-        if entry is None or now < entry.shown.probe_due_at:
+        # The fleet's may be up while what is shown, a trip of this worker's own, waits for the table to answer.
+        if entry is None or now < entry.shown.probe_due_at or not math.isfinite(entry.current.probe_due_at):
             return None, None
         # Due by the clock it was shown in; the bus's own is known to within a round trip, and might say: not quite yet.
         time = max(self._backend.bus_time(), entry.current.probe_due_at)
@@ -214,10 +216,11 @@ class SharedHealthStore(HealthStore):
             entry.undecided = decision
             return
         entry.promised = (change.after, entry.shown if entry.promised is None else entry.promised[1])
-        if self._is_alone is None:
-            entry.undecided = decision
+        waits = self._is_alone is None or entry.undecided is not None
+        if waits:
+            entry.undecided = decision  # in place of an earlier one: offered once the fleet can be asked
         self._show(entry, self._localized(change.after), change.cause, is_own=False)
-        if entry.undecided is None:
+        if not waits:
             self._offer(entry, decision, change)
 
     def _decide(self, entry: SharedEntry, decision: Decision) -> None:
