@@ -194,7 +194,7 @@ class Session:
         try:
             is_done, server_time, row = await calls.swap(swap)
             if not is_done:
-                # It may have lost its data without a word, as FLUSHALL does; whoever asked decides anew on what is back.
+                # It may have lost its data without a word, as FLUSHALL does; whoever asked decides on what is back.
                 row = await self._mirror.heal(calls, swap.record.processor, row)
         except ResponseError as error:
             if is_passing(error):

@@ -69,7 +69,8 @@ class HealthTable:
         row = self.rows.get(processor)
         if (row.version if row else 0) != swap.expected:
             return None
-        return HealthNews(swap.cause, origin, processor, self._put(swap.record, now, swap.version), swap.record.failures)
+        put = self._put(swap.record, now, swap.version)
+        return HealthNews(swap.cause, origin, processor, put, swap.record.failures)
 
     def _put(self, record: HealthRecord, now: float, version: int = 0) -> SharedRecord:
         processor = record.processor
