@@ -33,6 +33,7 @@ const rungsOf = new WeakMap();
 
 export const ladders = list($("ladders"), "ladder", ({ group }) => group.group, (card, { group, names, now }) => {
   setText(field(card, "group"), visible(group.group));
+  setText(field(card, "caption"), visible(group.group));
   setData(card, "state", group.route === null ? "down" : "up");
   setText(field(card, "work"), work(group));
   if (!rungsOf.has(card)) rungsOf.set(card, list(card.querySelector("tbody"), "rung", ({ rung }) => rung.processor, setRung));
