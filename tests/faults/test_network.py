@@ -135,3 +135,27 @@ def test_a_black_hole_is_noticed_and_makes_no_raise_wait(server, tried, weather)
         what = "late" if weather.is_silent else "never"
         judge(fleet, tried, f"black hole, its bytes delivered {what}, 3 workers of 200/s, primary out meanwhile")
         assert all(book.bus["missed"] == book.bus["dropped"] == 0 for book in fleet.books())
+
+
+@pytest.mark.parametrize("purpose", ["command", "control", "signals"])
+def test_one_connection_that_falls_silent_is_given_up_and_replaced(server, tried, purpose):
+    with fleet_behind_proxy(server) as (proxy, fleet):
+        fleet.run(raises=100, calls=20)
+        fleet.go_on(0.5)
+        proxy.strand(lambda link: link.purpose == purpose)
+        fleet.until(lambda: all(book.bus["reconnects"] for book in fleet.books()), 10)
+        with fleet.broken():
+            fleet.until(lambda: not any(fleet.are_up()))
+        fleet.until(lambda: all(fleet.are_up()))
+        proxy.land()
+        judge(fleet, tried, f"the connection for {purpose} falls silent, those beside it do not, 3 workers of 100/s")
+        assert all(book.bus["missed"] == book.bus["dropped"] == 0 for book in fleet.books())
+
+
+def test_a_worker_that_has_nothing_to_say_notices_a_black_hole_too(server):
+    with fleet_behind_proxy(server) as (proxy, fleet):
+        fleet.go_on(0.5)
+        proxy.weather = Weather(is_silent=True)
+        fleet.until(lambda: all(book.bus["is_degraded"] for book in fleet.books()), 10)
+        proxy.clear()
+        fleet.until(lambda: not any(book.bus["is_degraded"] for book in fleet.books()))

@@ -105,10 +105,10 @@ class Proxy:
 
         return self._await(cut())
 
-    def strand(self):
-        """Hold what passes on the connections that are open now, as if on a long way round; new ones are as ever."""
+    def strand(self, which=lambda link: True):
+        """Hold what passes on open connections that *which* holds for, as on a long way round; new ones are as ever."""
         for link in self.links:
-            link.is_stranded = True
+            link.is_stranded = which(link)
 
     def land(self):
         """Deliver what was held on stranded connections, though who sent it may have given up and gone."""
