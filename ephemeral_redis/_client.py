@@ -26,6 +26,7 @@ READER_SECONDS = 4.0
 """A reader's socket timeout. It must exceed BLOCK_SECONDS, else each quiet wait ends as a time-out; and it must not be
 None, which waits for ever on a frozen server."""
 
+_FOREVER_SECONDS = 86400.0
 _SCHEMES = ("redis://", "rediss://", "unix://")
 _QUERY_SECRETS = re.compile(r"(?<=[?&])(username|password)=[^&]*")
 # To the last @: a password may hold a slash that nobody has encoded. And from the start, where no scheme was written.
@@ -95,6 +96,13 @@ def _try_out(make: Callable[..., Any], shown: str, options: dict[str, Any]) -> N
         ) from None
     if pool.connection_kwargs.get("decode_responses"):
         raise ValueError("decode_responses must be left out: the bus reads bytes")
+
+
+def patience_of(client: Any) -> float:
+    """Return after how many seconds *client* gives a call up: the user's word on that may be another than ours."""
+    settings: dict[str, Any] = getattr(getattr(client, "connection_pool", None), "connection_kwargs", {})
+    seconds = settings.get("socket_timeout", CALL_SECONDS)
+    return _FOREVER_SECONDS if seconds is None else float(seconds)
 
 
 def client_settings(purpose: str, *, timeout: float = CALL_SECONDS) -> dict[str, Any]:

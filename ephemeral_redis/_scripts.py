@@ -134,12 +134,14 @@ class Calls(NamedTuple):
         keys: The namespace.
         origin: The sender, 8 bytes.
         clock: The server's time, as far as it is known; learns from refusals.
+        patience: Seconds after which the client gives a call up.
     """
 
     client: Any
     keys: Keys
     origin: bytes
     clock: BusClock
+    patience: float = CALL_SECONDS
 
     async def publish(
         self, batch: Batch, bounds: Bounds, *, now: float, shallow: Sequence[str] = (), deep: Sequence[str] = ()
@@ -237,7 +239,7 @@ class Calls(NamedTuple):
         began_at = time.monotonic()
         while True:
             asked_at = time.monotonic()
-            latest = f"{(self.clock.now() + CALL_SECONDS) * 1e6:.0f}"
+            latest = f"{(self.clock.now() + self.patience) * 1e6:.0f}"
             try:
                 reply: Sequence[Any] = await script(name)(self.client, keys, [*arguments(asked_at - began_at), latest])
             except ResponseError as error:

@@ -14,7 +14,7 @@ from redis.exceptions import ResponseError
 from ephemeral.abc import BusUnavailableError, HealthNews
 
 from . import _codec
-from ._client import READER_SECONDS, client_settings
+from ._client import READER_SECONDS, client_settings, patience_of
 from ._errors import SignalBusError
 from ._reader import ControlReader, SignalReader
 from ._refusals import is_passing
@@ -102,7 +102,7 @@ class Session:
         control = server.make_client(**client_settings("control", timeout=READER_SECONDS))
         signals = server.make_client(**client_settings("signals", timeout=READER_SECONDS))
         try:
-            calls = Calls(command, settings.keys, bytes.fromhex(self._origin), self._clock)
+            calls = Calls(command, settings.keys, bytes.fromhex(self._origin), self._clock, patience_of(command))
             with anyio.fail_after(GREETING_SECONDS):
                 rows = await self._greet(calls)
             async with anyio.create_task_group() as tasks:

@@ -301,3 +301,13 @@ def test_what_is_raised_while_the_last_signals_leave_leaves_too(monkeypatch, cap
     assert late == []
     assert sink.statistics().bus.applied == 3
     assert caplog.messages == []
+
+
+@pytest.mark.parametrize(
+    ("options", "seconds"),
+    [({}, 1.0), ({"socket_timeout": 5}, 5.0), ({"socket_timeout": None}, _client._FOREVER_SECONDS)],
+)
+def test_a_call_is_worth_carrying_out_for_as_long_as_its_client_waits(options, seconds):
+    make = _client.url_factory("redis://localhost", options)
+    assert _client.patience_of(make(**_client.client_settings("command"))) == seconds
+    assert _client.patience_of(object()) == 1.0

@@ -9,7 +9,7 @@ import fakeredis
 import pytest
 import redis.asyncio
 
-from ephemeral_redis import _batch, _codec, _keys, _scripts
+from ephemeral_redis import _batch, _codec, _keys
 from ephemeral_redis._batch import Numbers
 from ephemeral_redis._clock import BusClock
 from ephemeral_redis._scripts import Bounds, Calls
@@ -72,10 +72,9 @@ async def test_scope_pri1_never_counts_pri10(calls):
 
 
 async def test_what_comes_too_late_changes_nothing(calls, monkeypatch):
-    monkeypatch.setattr(_scripts, "CALL_SECONDS", -1.0)
     monkeypatch.setattr(BusClock, "learn", lambda *_, **__: pytest.fail("refused"))
     with pytest.raises(pytest.fail.Exception, match="refused"):
-        await calls.publish(batch_of("a")[0], BOUNDS, now=NOW)
+        await calls._replace(patience=-1.0).publish(batch_of("a")[0], BOUNDS, now=NOW)
     assert await calls.client.keys(f"{{{calls.keys.health.decode()[1:-3]}}}*") == []
 
 

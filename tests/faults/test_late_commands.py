@@ -100,13 +100,14 @@ async def test_a_signal_that_is_told_late_is_dated_by_when_it_was_raised(proxy):
         sink.raise_signal("a")
         await wait_until(lambda: sink.is_degraded)
         sink.raise_signal("b")
-        await anyio.sleep(1)
+        await anyio.sleep(2)
         # Now all arrives at once: what was given up, and then, on another connection, what is said anew.
         proxy.weather = Weather()
         await wait_until(lambda: other.detect("b"))
         for name in ("a", "b"):
             ours, theirs = sink.sense(name), other.sense(name)
-            assert [event.timestamp for event in theirs] == pytest.approx([event.timestamp for event in ours], abs=0.2)
+            # A call may be under way for a second; what was given up would be three late.
+            assert [event.timestamp for event in theirs] == pytest.approx([event.timestamp for event in ours], abs=1.0)
             assert await sink.shared_count(name) == 1
 
 

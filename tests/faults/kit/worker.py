@@ -31,8 +31,8 @@ NUMBERED = "n"
 class Service:
     """What the fleet calls: broken for all while the file is there, for one worker while it is told so."""
 
-    def __init__(self, sink, folder, name):
-        self._sink = sink
+    def __init__(self, is_alone, folder, name):
+        self._is_alone = is_alone
         self._broken = Path(folder) / f"{name}.broken"
         self.name = name
         self.is_broken_here = False
@@ -44,7 +44,7 @@ class Service:
             raise ConnectionError(self.name)
 
     async def probe(self):
-        entry = [self.name, time.monotonic(), None, self._sink.is_degraded]
+        entry = [self.name, time.monotonic(), None, self._is_alone(self.name)]
         self.probes.append(entry)
         await anyio.sleep(OPTIONS["probe_takes"])
         entry[2] = time.monotonic()
@@ -67,7 +67,7 @@ class Worker:
         self.edges = []
         self.alone = set()
         self.calls = Counter()
-        self.services = [Service(sink, folder, "pri1"), Service(sink, folder, "pri2")]
+        self.services = [Service(self.is_alone, folder, name) for name in ("pri1", "pri2")]
         self.atoms = {}
         self.rate = self.call_rate = 0.0
         # A count that outlives a SIGKILL: the kernel has it the moment it is written.
@@ -87,11 +87,15 @@ class Worker:
         if event.signal.startswith(("failover.requested", "failover.restored")):
             self.tell_edge(event)
 
+    def is_alone(self, processor):
+        """Whether what it now holds of a processor is its own view: its ladder hears a moment later of the bus."""
+        return self.sink.is_degraded or self.atoms[processor].get_health().is_local
+
     def tell_edge(self, event):
         processor = event.signal.partition(":")[2].partition("→")[0]
         health = self.atoms[processor].get_health()
         # Who went down alone comes back alone, with the bus or without.
-        is_alone = health.is_local or self.sink.is_degraded or processor in self.alone
+        is_alone = self.is_alone(processor) or processor in self.alone
         if event.signal.startswith("failover.requested") and is_alone:
             self.alone.add(processor)
         else:
