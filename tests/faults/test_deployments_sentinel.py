@@ -6,6 +6,7 @@ import time
 
 import pytest
 import redis
+from redis.asyncio import Sentinel
 
 from ephemeral import SignalSink
 from ephemeral_redis import RedisSignalBackend, SignalBusError
@@ -120,3 +121,24 @@ async def test_servers_and_sentinels_that_know_their_users(tried):
         with pytest.raises(SignalBusError, match="uthentication"):
             await works(url)
     tried("Sentinel", "a worker's rights, and sentinels with a password")
+
+
+# The clients that redis-py's Sentinel makes for itself are closed by nobody.
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_client_of_sentinels_of_ones_own_making_will_do(sentinels, until, tried):
+    hosts = [("127.0.0.1", port) for port in sentinels.ports]
+
+    def sink():
+        def make(**settings):
+            return Sentinel(hosts).master_for(SERVICE, **settings)
+
+        return SignalSink(backend=RedisSignalBackend(make, namespace="own", require=True))
+
+    with sink() as one, sink() as two:
+        one.raise_signal("a")
+        until(lambda: two.detect("a"))
+        sentinels.master.kill()
+        until(lambda: one.is_degraded and two.is_degraded)
+        one.raise_signal("b")
+        until(lambda: two.detect("b"), 20)
+    tried("Sentinel", "client_factory that makes a master_for, master killed")

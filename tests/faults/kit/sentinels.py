@@ -64,8 +64,9 @@ class Sentinels:
         """Who is master by the sentinels that live; None: they know of none."""
         for number in range(len(self.ports)):
             with contextlib.suppress(redis.RedisError), self._client(number) as client:
-                address = client.sentinel_get_master_addr_by_name(SERVICE)
-                return next(server for server in self.servers if server.tcp_url.endswith(f":{address[1]}"))
+                # In words: the oldest redis-py that we know has a method for it that fails.
+                _, port = client.execute_command("SENTINEL", "GET-MASTER-ADDR-BY-NAME", SERVICE)
+                return next(server for server in self.servers if server.tcp_url.endswith(f":{port.decode()}"))
         return None
 
     def fail_over(self):
