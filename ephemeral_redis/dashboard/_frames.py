@@ -31,7 +31,7 @@ CHANGES = 200
 SENTENCES = 8
 """How many sentences of the headline are sent, the worst first; all they speak of stands below."""
 
-ROWS = 50
+ROWS = 30
 """How many signals are sent at a time. More than anybody reads; the others are counted."""
 
 TEXT = 300

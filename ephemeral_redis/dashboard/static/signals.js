@@ -4,7 +4,7 @@ import { $, field, setText } from "./dom.js";
 import { Stream } from "./stream.js";
 import { clock, count, fullTime, visible } from "./words.js";
 
-const ROWS = 200;
+const ROWS = 100;
 
 const body = $("signals").tBodies[0];
 let stream = null;
@@ -12,6 +12,7 @@ let pattern = "*";
 let isPaused = false;
 let names = (origin) => origin;
 let [came, unseen, held] = [0, 0, 0];
+let made = 0;
 
 export function useNames(given) {
   names = given;
@@ -23,14 +24,24 @@ function take({ rows, count: all, lost }) {
     held += all;
   } else {
     unseen += lost;
-    for (const row of rows) show(row);
+    body.prepend(...rows.map(rowOf).reverse());
   }
   tell();
 }
 
-function show([at, signal, key, origin, operation, payload]) {
-  // The oldest row is written anew and becomes the first: the table never grows beyond its bound.
-  const row = body.childElementCount < ROWS ? $("signal").content.firstElementChild.cloneNode(true) : body.lastElementChild;
+// The oldest row is taken out and written anew once there are enough: the table never grows beyond its bound.
+function takeRow() {
+  if (made < ROWS) {
+    made += 1;
+    return $("signal").content.firstElementChild.cloneNode(true);
+  }
+  const oldest = body.lastElementChild;
+  oldest.remove();
+  return oldest;
+}
+
+function rowOf([at, signal, key, origin, operation, payload]) {
+  const row = takeRow();
   setText(field(row, "at"), clock(at, Date.now() / 1000));
   field(row, "at").title = fullTime(at);
   setText(field(row, "signal"), visible(signal));
@@ -38,7 +49,7 @@ function show([at, signal, key, origin, operation, payload]) {
   setText(field(row, "origin"), names(origin));
   row.title = operation ? `operation ${visible(operation)}` : "";
   setText(field(row, "payload"), visible(payload));
-  body.prepend(row);
+  return row;
 }
 
 function tell() {
@@ -70,6 +81,7 @@ export function start() {
     setText($("signals-problem"), "");
     $("pattern").removeAttribute("aria-invalid");
     body.replaceChildren();
+    made = 0;
     [came, unseen, held] = [0, 0, 0];
     tell();
     open();
