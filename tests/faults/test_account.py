@@ -7,6 +7,8 @@ import copy
 import pytest
 
 from .kit.account import Books, Figures, disagreements, figures, one_edge_each, one_health, one_prober
+from .kit.fleet import Fleet
+from .kit.proxy import Proxy
 
 BUS = {"sent": 12, "dropped": 0, "stale": 0, "outbox": 0, "missed": 0}
 
@@ -135,3 +137,17 @@ def test_edges_probes_and_health_are_compared_over_all_workers():
     for book in spoiled:
         book.edges[0][2] = book.probes[0][3] = True
     assert one_edge_each(spoiled) == one_prober(spoiled) == []
+
+
+@pytest.mark.real_time
+@pytest.mark.server
+def test_a_fleet_that_has_a_bad_moment_agrees_on_it(server):
+    with Proxy(server.url) as proxy, Fleet(proxy.url, server=server.url, count=2) as fleet:
+        fleet.run(raises=100, calls=20)
+        with fleet.broken():
+            fleet.until(lambda: not any(fleet.are_up()))
+            assert proxy.cut() > 0
+        fleet.until(lambda: all(fleet.are_up()))
+        fleet.settle()
+        assert fleet.disagreements() == []
+        assert all(book.bus["missed"] == 0 for book in fleet.books())

@@ -45,7 +45,32 @@ def test_a_worker_whose_clock_is_an_hour_off_changes_nothing_for_anybody(server,
         judge(fleet, tried, f"clock of 1 of 3 workers an hour {'ahead' if hours > 0 else 'behind'}, primary out once")
 
 
-def test_a_clock_that_is_set_while_the_sink_is_open_changes_nothing(server, until):
+@pytest.mark.parametrize("hours", [1, -1])
+def test_a_worker_whose_clock_is_set_while_it_runs_changes_nothing_for_anybody(server, tried, hours):
+    with Fleet(server.url, server=server.url, count=3) as fleet:
+        fleet.run(raises=100, calls=20)
+        fleet.go_on(1)
+        with fleet.broken():
+            fleet.until(lambda: not any(fleet.are_up()))
+            # While failures are counted, a rung is down and its probes are timed.
+            fleet[0].ask("set_clock", off=hours * 3600)
+            fleet.go_on(1)
+        fleet.until(lambda: all(fleet.are_up()))
+        with fleet.broken():
+            fleet.until(lambda: not any(fleet.are_up()))
+        fleet.until(lambda: all(fleet.are_up()))
+        fleet.settle()
+        raised = sum(book.numbers for book in fleet.books())
+        assert [member.ask("books")["live"] for member in fleet] == [raised] * 3
+        assert fleet.all("count", scope="n", within=60) == [raised] * 3
+        judge(
+            fleet,
+            tried,
+            f"clock of 1 of 3 workers set an hour {'forward' if hours > 0 else 'back'} while primary is out",
+        )
+
+
+def test_a_clock_of_a_sink_that_is_set_while_it_is_open_dates_what_comes_from_then_on(server, until):
     off = [0.0]
 
     def clock():

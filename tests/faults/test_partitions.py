@@ -46,6 +46,16 @@ def parted(fleet, proxy, weather, away):
     fleet.until(lambda: not any(member.books().bus["is_degraded"] for member in away))
 
 
+def judge_losses(fleet, tried, what):
+    """As `judge`, where signals were lost: what their senders say of it is what the others say that they miss."""
+    fleet.settle()
+    assert fleet.disagreements() == []
+    books = fleet.books()
+    for book in books:
+        assert book.bus["missed"] == sum(other.lost for other in books if other is not book)
+    tried("Network", what, **fleet.figures())
+
+
 def judge(fleet, tried, what):
     fleet.settle()
     assert fleet.disagreements() == []
@@ -126,3 +136,32 @@ def test_a_fleet_in_halves_goes_on_in_both_and_has_one_health_afterwards(server,
         assert trips(near, alone=False) == 2
         assert trips(near, alone=True) == 0
         assert trips(far, alone=True) == 4
+
+
+def test_an_outbox_that_overflows_apart_loses_what_it_says_and_the_others_miss_just_that(server, tried):
+    with split_fleet(server, 2, 1, backend={"max_outbox": 100}) as (fleet, proxy):
+        away = fleet[2]
+        fleet.run(raises=200)
+        fleet.go_on(0.5)
+        with parted(fleet, proxy, KINDS["black-hole"], [away]):
+            fleet.until(lambda: away.books().bus["dropped"] > 100)
+        judge_losses(fleet, tried, "1 of 3 workers of 200/s apart until its outbox of 100 has overflowed")
+
+
+def test_what_is_older_than_the_bus_keeps_is_not_sent_and_the_others_miss_just_that(server, tried):
+    with split_fleet(server, 2, 1, backend={"retention": 1.0}) as (fleet, proxy):
+        away = fleet[2]
+        fleet.run(raises=100)
+        fleet.go_on(0.5)
+        with parted(fleet, proxy, KINDS["black-hole"], [away]):
+            fleet.until(lambda: away.books().bus["oldest_age"] > 2)
+            away.ask("rate", raises=0, calls=0)
+        fleet.settle()
+        # What the others raised meanwhile is gone too: the stream holds a second.
+        assert fleet.disagreements(forgot=True) == []
+        books = fleet.books()
+        assert books[2].bus["stale"] > 50
+        assert books[2].bus["missed"] > 50
+        # The others miss what was stale, and nothing of each other.
+        assert [book.bus["missed"] for book in books[:2]] == [books[2].bus["stale"]] * 2
+        tried("Network", "1 of 3 workers of 100/s apart for longer than the bus keeps signals", **fleet.figures())

@@ -17,10 +17,9 @@ from pathlib import Path
 import anyio
 
 OPTIONS = json.loads(sys.argv[1])
-if OPTIONS["clock_off"]:
-    # Everything in this process that asks what time it is gets it wrong; nothing that only measures does.
-    _right = time.time
-    time.time = lambda: _right() + OPTIONS["clock_off"]
+# Everything in this process that asks what time it is may get it wrong; nothing that only measures does.
+_right = time.time
+time.time = lambda: _right() + OPTIONS["clock_off"]
 
 from ephemeral import HealthOptions, PriorityProcessorAtom, SignalSink  # noqa: E402  after the clock was put wrong
 from ephemeral_redis import RedisSignalBackend  # noqa: E402
@@ -149,6 +148,9 @@ class Worker:
 
     def do_rate(self, raises, calls):
         self.rate, self.call_rate = raises, calls
+
+    def do_set_clock(self, off):
+        OPTIONS["clock_off"] = off
 
     def do_break(self, processor, *, is_broken):
         next(service for service in self.services if service.name == processor).is_broken_here = is_broken
