@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import time
 
 import pytest
@@ -118,12 +119,12 @@ async def test_servers_and_sentinels_that_know_their_users(tried):
     with Sentinels(password="watched", arguments=rights("worker")) as sentinels:
         url = sentinels.url.replace("://", "://worker:secret@")
         await works(url, sentinel_kwargs={"password": "watched"})
-        with pytest.raises(SignalBusError, match="uthentication"):
+        with pytest.raises(SignalBusError, match="(?i)no master for .*authenticat"):
             await works(url)
     tried("Sentinel", "a worker's rights, and sentinels with a password")
 
 
-# The clients that redis-py's Sentinel makes for itself are closed by nobody.
+# The clients that redis-py's Sentinel makes for itself are closed by nobody; they end here, and in no later test.
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
 def test_a_client_of_sentinels_of_ones_own_making_will_do(sentinels, until, tried):
     hosts = [("127.0.0.1", port) for port in sentinels.ports]
@@ -141,4 +142,5 @@ def test_a_client_of_sentinels_of_ones_own_making_will_do(sentinels, until, trie
         until(lambda: one.is_degraded and two.is_degraded)
         one.raise_signal("b")
         until(lambda: two.detect("b"), 20)
+    gc.collect()
     tried("Sentinel", "client_factory that makes a master_for, master killed")
