@@ -20,6 +20,7 @@ class Keys:
         health: Hash of processor to record: the table.
         shallow: Sorted set of the known scopes of one segment, by when they were last seen.
         deep: The same for scopes of two segments.
+        unused: A key that nothing is ever kept in.
         roster: Sorted set of the sinks that tell of themselves, by when they did so last.
 
     Raises:
@@ -37,6 +38,7 @@ class Keys:
         self.shallow = self._prefix + b"n1"
         self.deep = self._prefix + b"n2"
         self.roster = self._prefix + b"w"
+        self.unused = self._prefix + b"unused"
 
     def scope(self, scope: str) -> bytes:
         """Sorted set of the signals in *scope*, by when they were raised."""

@@ -8,17 +8,24 @@ from __future__ import annotations
 
 import importlib.util
 import io
+import os
+import re
 import sys
+
+from ephemeral_redis._printable import printable
 
 EXTRAS = {"cli": ("typer", "rich"), "dashboard": ("starlette", "uvicorn"), "demo": ("httpx", "starlette", "uvicorn")}
 """What each extra of the distribution brings that a command imports."""
+
+# Whatever stands before the @ of a URL, which somebody may have given in the wrong place; and what its query may hold.
+_SECRETS = re.compile(r"(?<=://)[^\s'\"]*(?=@)|(?<=[?&]password=)[^&\s'\"]*|(?<=[?&]username=)[^&\s'\"]*")
 
 
 def main() -> int:
     """Run the command that ``sys.argv`` names and return its exit code.
 
     0: done. 1: the command's own verdict is bad. 2: a mistake in how it was called, told in one line on stderr.
-    128 + n: ended by signal n, such as 130 by Ctrl-C.
+    128 + n: ended by signal n, such as 130 by Ctrl-C, 141 where nobody reads the output any more.
     """
     try:
         for stream in (sys.stdout, sys.stderr):
@@ -32,6 +39,10 @@ def main() -> int:
         return run()
     except KeyboardInterrupt:
         return 130
+    except BrokenPipeError:
+        # Whoever read has gone, as `head` does. Nothing is left to be said, at the interpreter's end neither.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
 
 
 def missing_extra(extra: str) -> str | None:
@@ -44,5 +55,10 @@ def missing_extra(extra: str) -> str | None:
 
 def complain(problem: str) -> int:
     """Tell a user's mistake in one line on stderr and return the exit code for it."""
-    print(f"ephemeral: {problem}", file=sys.stderr)  # noqa: T201 - this is where the command speaks
+    tell(problem)
     return 2
+
+
+def tell(what: str) -> None:
+    """Say something on stderr, in one line: without a password, and without what a terminal would take as a command."""
+    print(f"ephemeral: {printable(_SECRETS.sub('***', what))}", file=sys.stderr)  # noqa: T201 - this is where it speaks

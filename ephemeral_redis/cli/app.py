@@ -9,7 +9,7 @@ from typing import Annotated, cast
 
 import typer
 
-from . import complain, missing_extra
+from . import complain, fleet, missing_extra
 
 # Every mistake in options and arguments derives from it; typer itself names only this child of it.
 _UsageError = cast("type[typer.BadParameter]", typer.BadParameter.__base__)
@@ -17,7 +17,6 @@ _UsageError = cast("type[typer.BadParameter]", typer.BadParameter.__base__)
 app = typer.Typer(
     name="ephemeral",
     rich_markup_mode="markdown",
-    add_completion=False,
     pretty_exceptions_enable=False,  # a traceback is for a bug report: plain and whole
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -166,3 +165,6 @@ def dashboard(
         )
     except ValueError as mistake:
         return complain(str(mistake))
+
+
+fleet.add_to(app)

@@ -18,6 +18,8 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
+from ephemeral_redis._printable import printable
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from types import TracebackType
@@ -161,11 +163,6 @@ class LiveView(Generic[B, V]):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._live.stop()
-
-
-def printable(text: str) -> str:
-    r"""Return *text* with everything that a terminal could take as a command written out, such as ``\x1b``."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
 
 
 def entry_text(entry: Entry) -> str:

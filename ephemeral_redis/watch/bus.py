@@ -19,7 +19,9 @@ from ephemeral_redis._reader import FIRST, entries_of, is_before, last_id
 from ephemeral_redis._refusals import is_outage
 from ephemeral_redis._servers import server_finder
 
+from .findings import Facts
 from .reading import Reading
+from .rights import lacking_rights, round_trips
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Sequence
@@ -115,6 +117,32 @@ class BusWatch:
             await anext(batches)  # from here on nothing is passed over
             yield batches
 
+    async def examine(self) -> Facts | None:
+        """Look once, at the fleet, the server and this user's rights; None, with ``problem`` set, if that fails."""
+        line = _Line(self._find_server)
+        try:
+            with anyio.fail_after(2 * READ_SECONDS):
+                await line.open("doctor", "doctor-control")
+                await self.reading.greet(line.client)
+                await self.reading.read(line.client)
+                latencies = await round_trips(line.client)
+                may_write, lacking = await lacking_rights(line.client, self._keys)
+                is_used = await line.client.hget(self._keys.marks, b"layout") is not None
+        except Exception as error:  # noqa: BLE001  as for pictures
+            await self._lose(line, error)
+            return None
+        finally:
+            await line.close()
+        return Facts(
+            picture=self.reading.picture(),
+            told=self.reading.told,
+            latencies=latencies,
+            denied=sorted(self.reading.denied),
+            may_write=may_write,
+            lacking=lacking,
+            is_used=is_used,
+        )
+
     async def _pictures(self, every: float) -> AsyncGenerator[FleetPicture]:
         reading, line = self.reading, _Line(self._find_server)
         scopes_at = 0.0
@@ -187,7 +215,9 @@ class BusWatch:
         if isinstance(error, _codec.UndecodableError):
             self.problem = f"namespace {self.namespace!r} is laid out by another version of this library ({error})"
         else:
-            self.problem = str(error) or ("no answer in time" if isinstance(error, TimeoutError) else repr(error))
+            self.problem = str(error).rstrip(".") or (
+                "no answer in time" if isinstance(error, TimeoutError) else repr(error)
+            )
 
 
 class _Line:

@@ -162,4 +162,11 @@ def change_of(at: float, news: HealthNews) -> Change | None:
         kind = _KINDS.get(news.kind)
     if kind is None:
         return None
-    return Change(at=at, kind=kind[0], processor=news.processor, epoch=record.epoch, by=news.origin, is_edge=kind[1])
+    return Change(
+        at=at,
+        kind=kind[0],
+        processor=news.processor,
+        epoch=record.epoch,
+        by=record.by if kind[1] and news.kind != "healed" else news.origin,
+        is_edge=kind[1],
+    )

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias
 
 from ._checks import seconds, whole_number
 from ._errors import BusUnavailableError
-from ._health import Cause, HealthRecord, HealthRules, Lease
+from ._health import Cause, Change, HealthRecord, HealthRules, Lease, isolate, reset
 from ._loops import Loop, current_loop
 from ._patterns import Pattern
 from ._positions import Arrival, Positions
@@ -31,6 +31,7 @@ __all__ = [
     "Arrival",
     "BusUnavailableError",
     "Cause",
+    "Change",
     "HealthNews",
     "HealthRecord",
     "HealthReport",
@@ -47,6 +48,8 @@ __all__ = [
     "SignalRecord",
     "Swap",
     "current_loop",
+    "isolate",
+    "reset",
     "seconds",
     "whole_number",
 ]

@@ -10,7 +10,8 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from ephemeral_redis.demo.view import Look, printable, seconds_text, state_text, timeline_rows
+from ephemeral_redis._printable import printable
+from ephemeral_redis.demo.view import Look, seconds_text, state_text, timeline_rows
 
 from .verdict import percentile
 
