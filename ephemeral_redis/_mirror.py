@@ -87,6 +87,12 @@ class Mirror:
         for watcher in tuple(self._watchers):
             watcher.table(dict(self.rows))
 
+    def compared(self, rows: dict[str, SharedRecord]) -> None:
+        """Take what the table says beyond what was heard of it, if anything: the server has lost those entries."""
+        if any(processor not in self.rows or row.follows(self.rows[processor]) for processor, row in rows.items()):
+            self.found(rows)
+            self._answer()
+
     def lost_by_server(self, processor: str, row: SharedRecord | None) -> Swap | None:
         """Return what puts back the row of *processor* if the server, whose row is *row*, has lost what is known here.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from typing import TYPE_CHECKING, Any, cast, get_args
 
 import anyio
@@ -27,6 +28,9 @@ FIRST = b"0-0"
 """Before every entry of a stream."""
 
 _KINDS = frozenset(kind for part in get_args(NewsKind) for kind in (get_args(part) or (part,)))
+COMPARE_SECONDS = 5.0
+"""Seconds after which the whole table is read again; between two reads of the stream, so up to BLOCK_SECONDS later."""
+
 PACE = 0.002
 """Seconds between a read that brought little and the next one."""
 
@@ -84,14 +88,7 @@ class ControlReader:
 
         Returns the rows of the snapshot; the mirror may know newer ones, if the server lost its data.
         """
-        if self._cursor is None:
-            self._cursor = snapshot.control_id
-        elif is_before(snapshot.control_id, self._cursor):
-            # The server knows less than was read: it lost its data, or a replica took over.
-            self._cursor = FIRST
-        if is_before(self._cursor, snapshot.control_id):
-            for entry_id, fields in await client.xrange(self._stream, min=b"(" + self._cursor):
-                self._hear(entry_id, fields)
+        await self._hear_until(client, snapshot)
         rows: dict[str, SharedRecord] = {}
         for processor, value in snapshot.rows.items():
             try:
@@ -102,8 +99,19 @@ class ControlReader:
             rows.update({processor: row} if row is not None else {})
         return rows
 
+    async def _hear_until(self, client: Any, snapshot: Snapshot) -> None:
+        if self._cursor is None:
+            self._cursor = snapshot.control_id
+        elif is_before(snapshot.control_id, self._cursor):
+            # The server knows less than was read: it lost its data, or a replica took over.
+            self._cursor = FIRST
+        if is_before(self._cursor, snapshot.control_id):
+            for entry_id, fields in await client.xrange(self._stream, min=b"(" + self._cursor):
+                self._hear(entry_id, fields)
+
     async def run(self, client: Any, calls: Calls) -> None:
         """Follow for ever, and put back by *calls* what the server lost; raises when the connection ends."""
+        compare_at = time.monotonic() + COMPARE_SECONDS
         while True:
             reply = await client.xread(
                 {self._stream: self._cursor}, count=_MAX_ENTRIES, block=int(BLOCK_SECONDS * 1000)
@@ -113,6 +121,19 @@ class ControlReader:
             if not reply:
                 self._mirror.take_answers()
             await self._mirror.heal_older(calls)
+            if time.monotonic() >= compare_at:
+                await self._compare(calls)
+                compare_at = time.monotonic() + COMPARE_SECONDS
+
+    async def _compare(self, calls: Calls) -> None:
+        """Compare the table with what is known: an eviction policy throws rows and entries away without a word."""
+        snapshot = await calls.snapshot()
+        await self._hear_until(calls.client, snapshot)
+        found = {processor: _codec.known_row(processor, value) for processor, value in snapshot.rows.items()}
+        rows = {processor: row for processor, row in found.items() if row is not None}
+        for processor in tuple(self._mirror.rows):
+            await self._mirror.heal(calls, processor, rows.get(processor))
+        self._mirror.compared(rows)
 
     def _hear(self, entry_id: bytes, fields: Mapping[bytes, bytes]) -> None:
         self._cursor = entry_id

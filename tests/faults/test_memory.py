@@ -7,7 +7,7 @@ import pytest
 import redis
 
 from ephemeral import PriorityProcessorAtom, SignalSink
-from ephemeral_redis import RedisSignalBackend
+from ephemeral_redis import RedisSignalBackend, _reader
 
 from .kit.load import Load
 
@@ -189,3 +189,39 @@ async def test_failures_that_a_success_elsewhere_has_cleared_are_not_told_again(
             await eventually(lambda: client.zcard("{cleared}:f:pri1") == 0)
         assert primary.is_healthy
         assert elsewhere.is_healthy
+
+
+async def test_a_table_that_the_server_throws_away_is_put_back_though_nobody_asks_for_it(server, monkeypatch):
+    monkeypatch.setattr(_reader, "COMPARE_SECONDS", 0.1)
+    client = redis.Redis.from_url(server.url)
+    async with joined_async(server, "row") as one, PriorityProcessorAtom(1, do, one) as primary:
+        # Isolated: nobody calls it, nobody probes it, so nobody comes upon the loss.
+        primary.isolate()
+        await eventually(lambda: client.hexists("{row}:h", "pri1"))
+        assert client.delete("{row}:h") == 1
+        await eventually(lambda: client.hexists("{row}:h", "pri1"))
+        async with joined_async(server, "row") as late, PriorityProcessorAtom(1, do, late) as newcomer:
+            await eventually(lambda: newcomer.get_health().state == "isolated")
+            assert newcomer.get_health().epoch == primary.get_health().epoch
+
+
+async def test_a_change_whose_entry_the_server_throws_away_is_found_in_the_table(server, monkeypatch):
+    monkeypatch.setattr(_reader, "COMPARE_SECONDS", 0.1)
+    client = redis.Redis.from_url(server.url)
+    async with (
+        joined_async(server, "entry") as one,
+        joined_async(server, "entry") as two,
+        PriorityProcessorAtom(1, do, one) as primary,
+        PriorityProcessorAtom(1, do, two) as elsewhere,
+    ):
+        primary.isolate()
+        await eventually(lambda: elsewhere.get_health().state == "isolated")
+        row = client.hget("{entry}:h", "pri1")
+        primary.reset_health()
+        await eventually(lambda: elsewhere.is_healthy)
+        # As if of an isolation that followed only the row had been left: its entry is gone before anybody reads it.
+        version, epoch, _, rest = row.split(b":", 3)
+        later = [b"%d" % (int(number) + 1_000_000) for number in (version, epoch)]
+        client.hset("{entry}:h", "pri1", b":".join([*later, b"d", rest]))
+        client.delete("{entry}:c")
+        await eventually(lambda: elsewhere.get_health().state == primary.get_health().state == "isolated")
