@@ -119,7 +119,7 @@ async def test_servers_and_sentinels_that_know_their_users(tried):
     with Sentinels(password="watched", arguments=rights("worker")) as sentinels:
         url = sentinels.url.replace("://", "://worker:secret@")
         await works(url, sentinel_kwargs={"password": "watched"})
-        with pytest.raises(SignalBusError, match="(?i)no master for .*authenticat"):
+        with pytest.raises(SignalBusError, match=r"(?i)no master for .*authenticat"):
             await works(url)
     tried("Sentinel", "a worker's rights, and sentinels with a password")
 

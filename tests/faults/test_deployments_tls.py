@@ -9,7 +9,9 @@ from ephemeral_redis import RedisSignalBackend, SignalBusError
 from ephemeral_redis.server import find_program
 
 from .kit.certificates import Authority, own_tls, speaks_tls, terminated_tls
+from .kit.cluster import Cluster
 from .kit.deployment import works
+from .kit.sentinels import Sentinels
 
 pytestmark = [pytest.mark.real_time, pytest.mark.server]
 
@@ -82,3 +84,33 @@ def test_a_url_without_tls_at_a_port_with_it_is_refused(way, authority):
     open_port, _ = way
     with open_port(authority, "localhost") as port:
         refused(f"redis://localhost:{port}")
+
+
+@pytest.fixture
+def fellows(authority):
+    """An authority for servers that speak to each other, and to everybody, through TLS alone."""
+    if not speaks_tls():
+        pytest.skip("this server was built without TLS")
+    return authority
+
+
+@pytest.mark.long
+async def test_sentinels_and_their_servers_speak_tls_alone(fellows, until, tried):
+    with Sentinels(authority=fellows) as sentinels:
+        assert sentinels.url.startswith("rediss+sentinel://")
+        await works(sentinels.url, ssl_ca_certs=fellows.ca)
+        backend = RedisSignalBackend.from_url(sentinels.url, namespace="shop", ssl_ca_certs=fellows.ca)
+        with SignalSink(backend=backend) as sink:
+            sentinels.master.kill()
+            until(lambda: sink.is_degraded)
+            until(lambda: not sink.is_degraded, 20)
+    tried("TLS", "three sentinels, master and replica, master killed")
+
+
+@pytest.mark.long
+async def test_nodes_of_a_cluster_speak_tls_alone(fellows, until, tried):
+    with Cluster(3, authority=fellows) as cluster:
+        assert cluster.url.startswith("rediss+cluster://")
+        for number in range(6):
+            await works(cluster.url, f"shop-{number}", ssl_ca_certs=fellows.ca)
+    tried("TLS", "three nodes of a cluster, 6 namespaces")

@@ -45,6 +45,11 @@ class Authority:
             *("--tls-auth-clients", "yes" if asks_for_certificates else "no"),
         ]
 
+    def only_tls(self):
+        """Return a TLS port, and the arguments of a server that speaks to its fellows through TLS alone."""
+        port, arguments = self.arguments("127.0.0.1", "localhost")
+        return port, [*arguments, "--tls-replication", "yes"]
+
 
 def speaks_tls():
     """Whether the server program was built with TLS."""

@@ -23,27 +23,17 @@ class Cluster:
         masters: How many nodes share the slots.
         spares: How many more there are, without slots.
         arguments: Further settings of each.
+        authority: Whose certificates they have; None: they speak no TLS.
 
     Attributes:
         nodes: The servers, masters first.
     """
 
-    def __init__(self, masters, *, spares=0, arguments=()):
+    def __init__(self, masters, *, spares=0, arguments=(), authority=None):
         self._masters = masters
-        self.nodes = [
-            RedisServer(
-                tcp=True,
-                arguments=(
-                    *("--cluster-enabled", "yes"),
-                    *("--cluster-node-timeout", f"{NODE_TIMEOUT * 1000:.0f}"),
-                    *("--cluster-port", str(_free_port())),
-                    *("--cluster-replica-validity-factor", "0"),
-                    *("--repl-diskless-sync-delay", "0"),
-                    *arguments,
-                ),
-            )
-            for _ in range(masters + spares)
-        ]
+        self._tls_ports = []
+        self._bus_ports = [_free_port() for _ in range(masters + spares)]
+        self.nodes = [self._node(port, arguments, authority) for port in self._bus_ports]
         self._stack = contextlib.ExitStack()
 
     def __enter__(self):
@@ -60,6 +50,8 @@ class Cluster:
     @property
     def url(self):
         """All nodes, as a user writes them."""
+        if self._tls_ports:
+            return f"rediss+cluster://{','.join(f'127.0.0.1:{port}' for port in self._tls_ports)}"
         return f"redis+cluster://{','.join(node.tcp_url.removeprefix('redis://') for node in self.nodes)}"
 
     def owner(self, namespace):
@@ -85,6 +77,25 @@ class Cluster:
             for client in (there, here):
                 client.execute_command("CLUSTER SETSLOT", slot, "NODE", there_id)
 
+    def _node(self, bus_port, arguments, authority):
+        tls = []
+        if authority is not None:
+            port, tls = authority.only_tls()
+            self._tls_ports.append(port)
+            tls += ["--tls-cluster", "yes"]
+        return RedisServer(
+            tcp=True,
+            arguments=(
+                *("--cluster-enabled", "yes"),
+                *("--cluster-node-timeout", f"{NODE_TIMEOUT * 1000:.0f}"),
+                *("--cluster-port", str(bus_port)),
+                *("--cluster-replica-validity-factor", "0"),
+                *("--repl-diskless-sync-delay", "0"),
+                *tls,
+                *arguments,
+            ),
+        )
+
     def _join(self):
         share = -(-SLOTS // self._masters)
         first = self.nodes[0]
@@ -94,8 +105,8 @@ class Cluster:
                     last = min((number + 1) * share, SLOTS) - 1
                     client.execute_command("CLUSTER ADDSLOTSRANGE", number * share, last)
                 if node is not first:
-                    port, bus_port = first.tcp_url.rpartition(":")[2], first._arguments[5]
-                    client.execute_command("CLUSTER MEET", "127.0.0.1", port, bus_port)
+                    port = self._tls_ports[0] if self._tls_ports else first.tcp_url.rpartition(":")[2]
+                    client.execute_command("CLUSTER MEET", "127.0.0.1", port, self._bus_ports[0])
         self._until(lambda: all(_is_well(node, len(self.nodes)) for node in self.nodes))
 
     def replicate(self, spare, master):

@@ -23,16 +23,20 @@ class Sentinels:
         replicas: How many.
         password: Of the sentinels themselves.
         arguments: Of the servers.
+        authority: Whose certificates all have; None: they speak no TLS.
 
     Attributes:
         servers: The servers, the first master first.
         ports: The sentinels' ports.
     """
 
-    def __init__(self, *, replicas=1, password=None, arguments=()):
+    def __init__(self, *, replicas=1, password=None, arguments=(), authority=None):
         # By default a replica that joins waits five seconds for others to join with it.
         arguments = ("--repl-diskless-sync-delay", "0", *arguments)
-        self.servers = [RedisServer(tcp=True, arguments=arguments) for _ in range(1 + replicas)]
+        self._authority = authority
+        # How each server is known to the others: its port, or that for TLS.
+        self._known_as = {}
+        self.servers = [self._server(arguments) for _ in range(1 + replicas)]
         self.password = password
         self.ports = []
         self._processes = []
@@ -44,7 +48,7 @@ class Sentinels:
                 stack.enter_context(server)
             master, *replicas = self.servers
             for replica in replicas:
-                follow(replica, master)
+                follow(replica, self.port_of(master))
             stack.callback(self._end_sentinels)
             for _ in range(3):
                 self._start_sentinel(master)
@@ -57,7 +61,8 @@ class Sentinels:
 
     @property
     def url(self):
-        return f"redis+sentinel://{','.join(f'127.0.0.1:{port}' for port in self.ports)}/{SERVICE}"
+        scheme = "redis" if self._authority is None else "rediss"
+        return f"{scheme}+sentinel://{','.join(f'127.0.0.1:{port}' for port in self.ports)}/{SERVICE}"
 
     @property
     def master(self):
@@ -66,7 +71,7 @@ class Sentinels:
             with contextlib.suppress(redis.RedisError), self._client(number) as client:
                 # In words: the oldest redis-py that we know has a method for it that fails.
                 _, port = client.execute_command("SENTINEL", "GET-MASTER-ADDR-BY-NAME", SERVICE)
-                return next(server for server in self.servers if server.tcp_url.endswith(f":{port.decode()}"))
+                return next(server for server in self.servers if self.port_of(server) == int(port))
         return None
 
     def fail_over(self):
@@ -88,14 +93,29 @@ class Sentinels:
         for process in self._processes:
             process.kill()
 
+    def port_of(self, server):
+        """Return the port by which a server is known to the sentinels."""
+        return self._known_as.get(server) or int(server.tcp_url.rpartition(":")[2])
+
+    def _server(self, arguments):
+        if self._authority is None:
+            return RedisServer(tcp=True, arguments=arguments)
+        port, tls = self._authority.only_tls()
+        server = RedisServer(tcp=True, arguments=[*arguments, *tls])
+        self._known_as[server] = port
+        return server
+
     def _start_sentinel(self, master):
-        port = _free_port()
+        port, tls = _free_port(), []
+        if self._authority is not None:
+            port, tls = self._authority.only_tls()
         path = master.folder / f"sentinel-{port}.conf"
         path.write_text(
-            f"port {port}\n"
+            f"port {0 if tls else port}\n"
             "bind 127.0.0.1\n"
-            f"dir {master.folder}\n"
-            f"sentinel monitor {SERVICE} 127.0.0.1 {master.tcp_url.rpartition(':')[2]} 2\n"
+            + "".join(f"{name.removeprefix('--')} {value}\n" for name, value in zip(tls[::2], tls[1::2], strict=True))
+            + f"dir {master.folder}\n"
+            f"sentinel monitor {SERVICE} 127.0.0.1 {self.port_of(master)} 2\n"
             f"sentinel down-after-milliseconds {SERVICE} {DOWN_AFTER * 1000:.0f}\n"
             f"sentinel failover-timeout {SERVICE} 3000\n"
             + (f"requirepass {self.password}\nsentinel sentinel-pass {self.password}\n" if self.password else ""),
@@ -115,9 +135,9 @@ class Sentinels:
             process.wait()
 
     def _client(self, number):
-        return redis.Redis(
-            port=self.ports[number], password=self.password, socket_timeout=1.0, socket_connect_timeout=1.0
-        )
+        tls = {} if self._authority is None else {"ssl": True, "ssl_ca_certs": self._authority.ca}
+        port = self.ports[number]
+        return redis.Redis(port=port, password=self.password, socket_timeout=1.0, socket_connect_timeout=1.0, **tls)
 
     def _knows(self, number):
         """Whether a sentinel knows of the replica and of its fellows: before that it fails over to nobody."""
@@ -134,10 +154,10 @@ class Sentinels:
             threading.Event().wait(0.05)
 
 
-def follow(replica, master):
-    """Make *replica* a replica of *master*, and wait until it has what the master has."""
+def follow(replica, port):
+    """Make *replica* a replica of the server at *port*, and wait until it has what that one has."""
     with redis.Redis.from_url(replica.url) as client:
-        client.replicaof("127.0.0.1", master.tcp_url.rpartition(":")[2])
+        client.replicaof("127.0.0.1", port)
         deadline = time.monotonic() + 20
         while client.info("replication").get("master_link_status") != "up":
             assert time.monotonic() < deadline, "the replica does not follow"
