@@ -86,3 +86,15 @@ def test_a_right_that_is_missing_is_asked_for_at_intervals_and_not_in_a_spin(ser
         assert sink.statistics().bus.reconnects > 0
     # Three connections a try, tries 20 ms to half a second apart.
     assert connections < 100
+
+
+def test_every_other_test_has_the_rights_that_its_run_says(server, request):
+    folder = server.folder  # not by a URL: clients made of one may be the tests' own, who may do anything
+    with redis.Redis(unix_socket_path=str(folder / "sock")) as client:
+        if request.config.getoption("--admin", None) is None:
+            client.flushall()
+            return
+        client.xrange("{any}:s")
+        for command in (["FLUSHALL"], ["KEYS", "*"], ["CONFIG", "GET", "*"], ["GET", "elsewhere"]):
+            with pytest.raises(redis.exceptions.NoPermissionError):
+                client.execute_command(*command)
