@@ -163,7 +163,7 @@ def _ladders(picture: FleetPicture, names: dict[str, str], height: int | None) -
 
 
 def _group_line(group: GroupPicture) -> Text:
-    route = "NO RUNG IS HEALTHY" if group.route is None else f"work goes to {printable(group.route)}"
+    route = "NO RUNG IS HEALTHY" if group.route is None else f"→ {printable(group.route)}"
     ended = {
         "done": group.completed,
         "failed": group.failed,
@@ -212,7 +212,7 @@ def _changes(picture: FleetPicture, names: dict[str, str]) -> Section:
         return Text.assemble(
             ("  " + clock_text(change.at, picture.at), "dim"),
             f"  {printable(change.processor):<12}  ",
-            (f"{change.kind + (f', {times} times' if times > 1 else ''):<24}", style),
+            (f"{printable(change.kind) + (f', {times} times' if times > 1 else ''):<24}", style),
             f"  by {who(change.by, names)}",
         )
 
