@@ -118,11 +118,12 @@ class SharedEntry:
 
     def is_overruled(self, decision: Decision) -> bool:
         """Whether somebody here has decided otherwise by hand since."""
-        return isinstance(decision, ByHand) and decision != self.wish
+        # Told apart as objects: the same may be wished for twice, with something else between.
+        return isinstance(decision, ByHand) and decision is not self.wish
 
     def came_true(self, decision: Decision) -> None:
         """Learn that *decision* holds, or can no longer."""
-        if decision == self.wish:
+        if decision is self.wish:
             self.wish = None
 
     def keep(self, decision: Decision) -> None:
