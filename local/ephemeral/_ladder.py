@@ -29,6 +29,9 @@ from ._workers import Worker
 
 _log: Final = logging.getLogger("ephemeral")
 
+FUTILE_PAUSE: Final = 0.005
+"""Seconds that a worker waits after a run on a rung that is as good as out: several round trips to a bus nearby."""
+
 
 class Ladder(LadderCalls, ShownLadder):
     """The rungs of one group on one sink, and all their work.
@@ -180,7 +183,7 @@ class Ladder(LadderCalls, ShownLadder):
         try:
             while not worker.interrupted:
                 if workers.latest >= workers.slice_end:
-                    await workers.breathe()
+                    await self._breathe()
                 job = self._take(worker) if workers.surplus <= 0 else None
                 if job is None:
                     await workers.park()
@@ -204,6 +207,13 @@ class Ladder(LadderCalls, ShownLadder):
                 del job, error, value, waiting_for  # a worker that waits must keep nothing alive
         finally:
             self._serving.discard(task_id)
+
+    async def _breathe(self) -> None:
+        """Give the loop its turn, and the bus its time to say what all see."""
+        if self._is_futile:
+            self._is_futile = False
+            await anyio.sleep(FUTILE_PAUSE)
+        await self.workers.breathe()
 
     def _take(self, worker: Worker) -> Item | Probe | None:
         """Give *worker* the next item or probe; calls whose turn comes before are told to go on."""

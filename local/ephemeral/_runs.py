@@ -64,6 +64,7 @@ class LadderRuns(ABC):
         self._swift_calls = 0  # calls that run without being an item
         self._serving: set[int] = set()  # the tasks of the workers
         self._is_over = False
+        self._is_futile = False  # whether an item failed on a rung that is as good as out
         self._has_warned = False
         self._idle: anyio.Event | None = None  # made by those who wait for it
         self._times_idle = 0  # while somebody waited for it
@@ -274,7 +275,10 @@ class LadderRuns(ABC):
         if is_canary:
             item.must_run = True
         else:
-            item.failed_runs += 1
+            if self._is_overdue(rung):
+                self._is_futile, self.workers.slice_end = True, 0.0
+            else:
+                item.failed_runs += 1
             if not self.options.reroute_failed:
                 return self._give_up(item, error)
             if item.failed_runs >= self.options.max_attempts:
@@ -295,6 +299,17 @@ class LadderRuns(ABC):
             self.health.failed(item.rung.name, item.epoch, now)
         else:
             self.health.succeeded(item.rung.name, item.epoch, now)  # it answered: the item was at fault
+
+    def _is_overdue(self, rung: Rung) -> bool:
+        """Whether *rung* has failed more often than takes it out, and only the news of that have yet to come.
+
+        What comes of an outage is not the item's: a bus may take a second to notice that it hangs, and items that all
+        rungs fail at once would use up their attempts in that time.
+        """
+        rules = rung.rules
+        if rules.policy == "rate" or not rung.is_up:
+            return False
+        return self.health.failures(rung.name, self.workers.latest) > rules.failure_threshold
 
     def _put_back(self, item: Item, target: Rung | None, error: BaseException) -> None:
         """Have *item* wait for its next run: on *target*, or at the back of the line."""
