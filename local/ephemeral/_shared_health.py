@@ -374,7 +374,8 @@ class SharedHealthStore(HealthStore):
 
     def _drop_own(self, entry: SharedEntry, cause: Cause) -> None:
         entry.own = None
-        self._refresh(entry, cause, is_own=True)
+        # Up again is this worker's own to tell, as its trip was; that the fleet is down has been told by another.
+        self._refresh(entry, cause, is_own=entry.row.record.is_up)
 
     def _refresh(self, entry: SharedEntry, cause: Cause, *, is_own: bool) -> None:
         """Show what now holds. What was shown ahead of the table, a decision by hand, has come true or is over."""
