@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import socket
+import weakref
 from collections import Counter, deque
 from contextlib import aclosing, asynccontextmanager, suppress
 from importlib.metadata import PackageNotFoundError, version
@@ -15,6 +16,7 @@ import anyio
 
 from ephemeral.abc import current_loop
 
+from .changes import ChangeLog
 from .compose import picture_rung
 from .picture import Change, FleetPicture, GroupPicture, ScopeRate, WorkerPicture
 
@@ -30,7 +32,6 @@ LEAST_PAUSE = 0.2
 RATE_SECONDS = 10.0
 """Over how long signals are counted."""
 
-MAX_CHANGES = 500
 MAX_WAITING = 10_000
 """Signals that may wait for a slow reader; the oldest go first."""
 
@@ -60,7 +61,17 @@ class LocalWatch:
     def __init__(self, sink: SignalSink) -> None:
         self._sink = sink
         self._started = sink.now()
-        self._changes: deque[Change] = deque(maxlen=MAX_CHANGES)
+        self._changes = ChangeLog()
+        for event in sink.sense(_CHANGES):
+            self._note(event, is_past=True)
+        note = weakref.WeakMethod(self._note)
+
+        def heard(event: SignalEvent) -> None:
+            if (own := note()) is not None:
+                own(event)
+
+        # From now on, whether anybody looks or not, and until nobody has this watch any more.
+        weakref.finalize(self, sink.subscribe(heard, _CHANGES).close)
 
     def __repr__(self) -> str:
         return f"<LocalWatch of {self._sink!r}>"
@@ -80,7 +91,7 @@ class LocalWatch:
             workers=(self._worker(ladders, now),),
             scopes=scopes,
             scopes_known=len(scopes),
-            changes=tuple(reversed(tuple(self._changes))),
+            changes=self._changes.latest_first(),
             server=None,
         )
 
@@ -89,8 +100,7 @@ class LocalWatch:
         """Give a picture at once, then one each *every* seconds and one soon after each change of health."""
         loop, news = current_loop(), [anyio.Event()]
 
-        def heard(event: SignalEvent) -> None:
-            self._note(event)
+        def heard(_: SignalEvent) -> None:
             with suppress(RuntimeError):  # the loop is ending, and with it this block
                 loop.call_soon_threadsafe(news[0].set)
 
@@ -102,9 +112,6 @@ class LocalWatch:
                 with anyio.move_on_after(max(0.0, every - LEAST_PAUSE)):
                     await news[0].wait()
 
-        self._changes.clear()
-        for event in self._sink.sense(_CHANGES):
-            self._note(event, is_past=True)
         async with aclosing(pictures()) as shown:
             with self._sink.subscribe(heard, _CHANGES):
                 yield shown
@@ -152,7 +159,7 @@ class LocalWatch:
         if record is not None and not is_past and kind == "down" and record.state == "isolated":
             kind = "isolated"
         epoch = record.epoch if record is not None and not is_past else 0
-        self._changes.append(
+        self._changes.add(
             Change(at=event.timestamp, kind=kind, processor=processor, epoch=epoch, by=event.origin, is_edge=is_edge)
         )
 

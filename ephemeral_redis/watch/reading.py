@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import deque
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from redis.exceptions import NoPermissionError, ResponseError
@@ -11,6 +10,7 @@ from redis.exceptions import NoPermissionError, ResponseError
 from ephemeral_redis import _codec, _roster
 from ephemeral_redis._reader import FIRST, is_before, news_of
 
+from .changes import ChangeLog
 from .compose import change_of, compose_groups
 from .picture import FleetPicture, ScopeRate, ServerPicture
 
@@ -21,13 +21,15 @@ if TYPE_CHECKING:
     from ephemeral_redis._clock import BusClock
     from ephemeral_redis._keys import Keys
 
-    from .picture import Change
 
 MAX_SCOPES = 1000
 """Scopes that are counted in one reading, those raised last; a thousand ZCOUNT take the server 3 ms."""
 
-MAX_CHANGES = 500
-"""Entries of the control stream that are read at once, and changes that are remembered."""
+MAX_ENTRIES = 500
+"""Entries of the control stream that are read at once."""
+
+FIRST_ENTRIES = 5000
+"""Those that are read when nothing is known yet, so that the night can be seen: the server gives them in 5 ms."""
 
 RATE_SECONDS = 10.0
 """Over how long signals are counted; less where the bus keeps them for less."""
@@ -75,7 +77,7 @@ class Reading:
         self._rows: dict[str, SharedRecord] = {}
         self._counted: dict[str, int] = {}
         self._scopes = Scopes()
-        self._changes: deque[Change] = deque(maxlen=MAX_CHANGES)
+        self._changes = ChangeLog()
         self._server: ServerPicture | None = None
         self._asked_server_at = 0.0
         self._greeting = ("redis", "unknown")
@@ -95,7 +97,7 @@ class Reading:
             workers=tuple(sorted((one.worker for one in self.told), key=lambda worker: (worker.name, worker.origin))),
             scopes=self._scopes.rates,
             scopes_known=self._scopes.known,
-            changes=tuple(reversed(self._changes)),
+            changes=self._changes.latest_first(),
             server=self._server,
             unreadable=sum(self._unreadable.values()) + self._unreadable_entries,
         )
@@ -154,9 +156,9 @@ class Reading:
             ("ZRANGE", keys.roster, 0, -1, "WITHSCORES"),
             ("HGETALL", keys.health),
             ("XREVRANGE", keys.control, "+", "-", "COUNT", 1),
-            ("XREVRANGE", keys.control, "+", "-", "COUNT", MAX_CHANGES)
+            ("XREVRANGE", keys.control, "+", "-", "COUNT", FIRST_ENTRIES)
             if cursor is None
-            else ("XRANGE", keys.control, b"(" + cursor, "+", "COUNT", MAX_CHANGES),
+            else ("XRANGE", keys.control, b"(" + cursor, "+", "COUNT", MAX_ENTRIES),
         ]
         if with_scopes:
             questions += [("ZCARD", keys.shallow), ("ZCARD", keys.deep)]
@@ -235,7 +237,7 @@ class Reading:
                 self._unreadable_entries += 1
                 continue
             if change is not None:
-                self._changes.append(change)
+                self._changes.add(change)
         if self.control_id is None:
             self.control_id = FIRST
 
