@@ -100,6 +100,7 @@ def test_one_worker_apart_adopts_what_the_fleet_decided_meanwhile(server, tried,
         fleet.go_on(0.5)
         with parted(fleet, proxy, apart, [away]):
             away.ask("rate", raises=100, calls=0)  # it calls nobody, and so finds out nothing itself
+            fleet.until(lambda: away.ask("running") == 0)
             with fleet.broken():
                 fleet.until(lambda: all(member.health()["state"] != "up" for member in others))
                 assert away.health()["state"] == "up"

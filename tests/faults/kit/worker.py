@@ -69,6 +69,7 @@ class Worker:
         self.services = [Service(self.is_alone, folder, name) for name in ("pri1", "pri2")]
         self.atoms = {}
         self.rate = self.call_rate = 0.0
+        self.running = 0
         # A count that outlives a SIGKILL: the kernel has it the moment it is written.
         self._count = _shared_memory(Path(folder) / f"{OPTIONS['name']}.count")
         sink.subscribe(self.hear)
@@ -136,6 +137,7 @@ class Worker:
             await anyio.sleep(max(0.0, due_at - time.monotonic()))
 
     async def call(self):
+        self.running += 1
         try:
             await self.atoms["pri1"].call(f"{self.calls.total()}")
             self.calls["good"] += 1
@@ -143,11 +145,16 @@ class Worker:
             self.calls["failed"] += 1
         except Exception as error:  # whatever it was, the account wants to know
             self.calls[type(error).__name__] += 1
+        finally:
+            self.running -= 1
 
     # What it can be told; each returns what is answered.
 
     def do_rate(self, raises, calls):
         self.rate, self.call_rate = raises, calls
+
+    def do_running(self):
+        return self.running
 
     def do_set_clock(self, off):
         OPTIONS["clock_off"] = off
