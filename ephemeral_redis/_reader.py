@@ -177,6 +177,7 @@ class SignalReader:
         self._origin = origin
         self._mirror = None if mirror == "*" else mirror
         self._cursors: dict[Any, bytes | None] = dict.fromkeys(streams)
+        self._joined_at: dict[Any, bytes] = {}
         self._positions = {stream: Positions() for stream in streams}
         self._missed_logged = 0
         self._log_again_at = 0.0
@@ -186,7 +187,7 @@ class SignalReader:
         for stream, cursor in self._cursors.items():
             newest = await last_id(client, stream)
             if cursor is None:
-                self._cursors[stream] = newest
+                self._cursors[stream] = self._joined_at[stream] = newest
             elif is_before(newest, cursor):
                 # The server knows less than was read. What comes again is told by its position.
                 self._cursors[stream] = FIRST
@@ -194,11 +195,12 @@ class SignalReader:
     def rewind(self) -> None:
         """Read again what was new of late, for the server is another one: it may have what the last one never had.
 
-        What comes again is told by its position.
+        What comes again is told by its position. What was raised before this sink joined stays unread.
         """
         for stream, cursor in self._cursors.items():
             if cursor is not None:
-                self._cursors[stream] = b"%d-0" % max(0, _parts(cursor)[0] - REWIND_MILLISECONDS)
+                back = b"%d-0" % max(0, _parts(cursor)[0] - REWIND_MILLISECONDS)
+                self._cursors[stream] = max(back, self._joined_at[stream], key=_parts)
 
     async def run(self, client: Any) -> None:
         """Follow for ever; raises when the connection ends."""
