@@ -263,7 +263,8 @@ def news_of(fields: Mapping[bytes, bytes]) -> HealthNews:
         raise _codec.UndecodableError(f"kind {kind!r:.40}")
     row = _codec.unpack_row(processor, fields[b"r"]) if b"r" in fields else None
     failures = row.record.failures if row is not None else int(fields[b"n"])
-    return HealthNews(cast("NewsKind", kind), fields[b"o"].hex(), processor, row, failures)
+    reported = int(fields.get(b"m", 0))
+    return HealthNews(cast("NewsKind", kind), fields[b"o"].hex(), processor, row, failures, reported)
 
 
 def _newer_news(fields: Mapping[bytes, bytes]) -> HealthNews | None:

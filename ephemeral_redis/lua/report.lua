@@ -109,13 +109,13 @@ if must_fall or is_too_much('+inf') then
   redis.call('HSET', KEYS[1], ARGV[1], value)
   redis.call('DEL', KEYS[3], KEYS[4])
   redis.call('XADD', KEYS[2], 'MAXLEN', '~', 10000, '*',
-    'v', own_version, 'k', 'failures', 'o', ARGV[2], 'p', ARGV[1], 'r', value)
+    'v', own_version, 'k', 'failures', 'o', ARGV[2], 'p', ARGV[1], 'r', value, 'm', #ARGV[4] / 14)
   return answer(2, failures, value)
 end
 
 -- While failures are counted, the next success anywhere must be told; else successes cost nothing.
 if #ARGV[4] > 0 or cleared > 0 then
   redis.call('XADD', KEYS[2], 'MAXLEN', '~', 10000, '*',
-    'v', own_version, 'k', 'counted', 'o', ARGV[2], 'p', ARGV[1], 'n', failures)
+    'v', own_version, 'k', 'counted', 'o', ARGV[2], 'p', ARGV[1], 'n', failures, 'm', #ARGV[4] / 14)
 end
 return answer(1, failures, stored)

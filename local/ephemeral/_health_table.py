@@ -58,9 +58,9 @@ class HealthTable:
         origins = len({failure.origin for failure in failures})
         if report.has_failed and judge(rules, own=Counts(0), fleet=counts, origins=origins) == "fleet":
             down = replace(report.down_at(now), failures=counts.failures)
-            return HealthNews("failures", origin, processor, self._put(down, now), counts.failures)
+            return HealthNews("failures", origin, processor, self._put(down, now), counts.failures, 1)
         if report.has_failed or cleared:
-            return HealthNews("counted", origin, processor, None, counts.failures)
+            return HealthNews("counted", origin, processor, None, counts.failures, int(report.has_failed))
         return None
 
     def swap(self, origin: str, swap: Swap, now: float) -> HealthNews | None:

@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from ._health import Change, HealthRecord, HealthRules, Lease, finish, give_back, isolate, reset
 from ._health_store import Evidence
-from .abc import HealthNews, SharedRecord
+from .abc import SharedRecord
 
 
 class Verdict(NamedTuple):
@@ -60,7 +60,7 @@ class SharedEntry:
         is_streak_open: Whether failures are counted somewhere, so that a success must be told.
         counted: How many, as last heard.
         counted_at: When that was heard.
-        is_report_awaited: Whether the table has yet to say what became of a failure that this worker told it of.
+        reports_awaited: Failures that this worker told the table of, which has yet to say what became of them.
         offers: Decisions of this worker that the table has yet to answer.
     """
 
@@ -68,11 +68,11 @@ class SharedEntry:
         "counted",
         "counted_at",
         "evidence",
-        "is_report_awaited",
         "is_streak_open",
         "offers",
         "own",
         "promised",
+        "reports_awaited",
         "row",
         "rules",
         "shown",
@@ -92,13 +92,13 @@ class SharedEntry:
         self.is_streak_open = False
         self.counted = 0
         self.counted_at = 0.0
-        self.is_report_awaited = False
+        self.reports_awaited = 0
         self.offers = 0
 
     @property
     def is_awaited(self) -> bool:
         """Whether an answer of the table is still to come, of which this worker may have to tell."""
-        return self.is_report_awaited or self.offers > 0
+        return self.reports_awaited > 0 or self.offers > 0
 
     @property
     def current(self) -> HealthRecord:
@@ -109,12 +109,6 @@ class SharedEntry:
     def expected(self) -> HealthRecord:
         """What will hold once the table has taken the last decision by hand, in the bus's time."""
         return self.current if self.promised is None else self.promised[0]
-
-    def is_answer(self, news: HealthNews, now: float) -> bool:
-        """Whether *news*, of this worker's own doing, take in all that it told the table of its failures."""
-        if news.kind == "counted":
-            return news.failures == 0 or news.failures >= self.evidence.counts(now).failures
-        return news.kind == "failures"
 
     def is_overruled(self, decision: Decision) -> bool:
         """Whether somebody here has decided otherwise by hand since."""

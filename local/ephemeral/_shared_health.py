@@ -135,7 +135,7 @@ class SharedHealthStore(HealthStore):
         record, rules, origin = entry.row.record, entry.rules, self._backend.origin
         if not record.is_up or not entry.row.is_readable:
             return  # up for this worker alone, which found so while the bus was away or the row could not be read
-        entry.is_report_awaited = entry.is_report_awaited or has_failed
+        entry.reports_awaited += has_failed
 
         def down_at(time: float) -> HealthRecord:
             return trip(record, rules, "fleet", failures=0, by=origin, now=time).after
@@ -326,8 +326,8 @@ class SharedHealthStore(HealthStore):
         elif news.row is not None:
             cause: Cause = "reset" if news.kind == "healed" else news.kind
             self._follow(entry, news.row, cause, is_own=is_own)
-        if is_own and entry.is_answer(news, self._loop_now()):
-            entry.is_report_awaited = False
+        if is_own:
+            entry.reports_awaited = max(0, entry.reports_awaited - news.reported)
         self._let_go(entry)
 
     def _known(self, processor: str) -> SharedEntry | None:
@@ -347,7 +347,7 @@ class SharedHealthStore(HealthStore):
         if not row.is_readable:
             # What was known last goes on holding here, and nobody is asked about it any more.
             entry.row = entry.row._replace(version=row.version, is_readable=False)
-            entry.is_report_awaited = False
+            entry.reports_awaited = 0
             return
         was_readable = entry.row.is_readable
         is_new_epoch = row.record.epoch != entry.row.record.epoch
@@ -359,7 +359,7 @@ class SharedHealthStore(HealthStore):
                 # The fleet has heard nothing yet of what this worker did alone: its edge is one besides.
                 entry.shown, entry.promised = self._localized(before), None
             entry.own = None
-            entry.is_report_awaited = False  # what was reported of the old one counts for nothing
+            entry.reports_awaited = 0  # what was reported of the old one counts for nothing
         self._refresh(entry, cause, is_own=is_own)
         if not was_readable and not self._is_alone:
             self._rejoin(entry)

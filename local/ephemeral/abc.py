@@ -135,6 +135,7 @@ class HealthNews(NamedTuple):
         processor: Whose row it is.
         row: The row as changed; None for ``"counted"``.
         failures: How many are counted now.
+        reported: Failures that *origin* has told of, and hears of with this.
     """
 
     kind: NewsKind
@@ -142,6 +143,7 @@ class HealthNews(NamedTuple):
     processor: str
     row: SharedRecord | None
     failures: int
+    reported: int = 0
 
 
 class SignalReceiver(Protocol):
