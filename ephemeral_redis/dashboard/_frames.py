@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from ephemeral import SignalEvent
-    from ephemeral_redis.watch.picture import FleetPicture, GroupPicture, WorkerPicture
+    from ephemeral_redis.watch.picture import Change, FleetPicture, GroupPicture, WorkerPicture
 
 GROUPS = 50
 """How many ladders are sent, those in trouble first."""
@@ -25,8 +25,9 @@ GROUPS = 50
 WORKERS = 100
 """How many workers are sent, those in trouble first."""
 
-CHANGES = 200
-"""How many changes of health are sent, the latest first."""
+EDGES = 150
+STEPS = 50
+"""How many changes of health are sent, the latest first, and how many steps on the way to one, such as probes."""
 
 SENTENCES = 8
 """How many sentences of the headline are sent, the worst first; all they speak of stands below."""
@@ -55,7 +56,7 @@ def picture_frame(picture: FleetPicture) -> bytes:
         groups=tuple(sorted(picture.groups, key=_is_up)[:GROUPS]),
         workers=tuple(sorted(picture.workers, key=_is_well)[:WORKERS]),
         scopes=picture.scopes[:SCOPES],
-        changes=picture.changes[:CHANGES],
+        changes=_latest(picture.changes),
     )
     known = {"groups_known": len(picture.groups), "workers_known": len(picture.workers)}
     sentences = [sentence.as_json() for sentence in headline(picture)[:SENTENCES]]
@@ -131,6 +132,16 @@ def payload_text(payload: object) -> str:
 
 def _cut(text: str) -> str:
     return text if len(text) <= TEXT else f"{text[:TEXT]}…"
+
+
+def _latest(changes: tuple[Change, ...]) -> tuple[Change, ...]:
+    left = {True: EDGES, False: STEPS}
+    shown: list[Change] = []
+    for change in changes:
+        if left[change.is_edge] > 0:
+            left[change.is_edge] -= 1
+            shown.append(change)
+    return tuple(shown)
 
 
 def _is_up(group: GroupPicture) -> bool:

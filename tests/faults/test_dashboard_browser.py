@@ -115,7 +115,7 @@ def ladder(backend=None, **options):
         yield service, lambda item="item": portal.call(first.call, item)
 
 
-HEADLINE = "document.querySelector('#sentences').innerText"
+HEADLINE = "document.querySelector('#sentences').innerText.replaceAll('\\u00a0', ' ')"
 
 
 def test_a_failover_is_seen_within_a_second_and_so_is_the_recovery(browser, server) -> None:
@@ -161,7 +161,10 @@ def test_whoever_is_woken_finds_all_there_is_to_know_at_once(browser) -> None:
         assert browser.evaluate(shapes) == ["#down", "#up", "#up"]
         routes = "[...document.querySelectorAll('.ladder .route')].map(route => !route.hidden)"
         assert browser.evaluate(routes) == [False, True, False]
-        assert browser.evaluate("document.querySelector('#changes tbody').innerText").splitlines()[0]
+        rows = "document.querySelectorAll('#changes tbody tr').length"
+        assert browser.evaluate(rows) == 1
+        browser.evaluate("document.querySelector('#probes').click()")
+        assert browser.evaluate(rows) == 2
 
 
 def test_it_survives_a_restart_of_the_bus_and_says_since_when_it_is_away(browser, server) -> None:
@@ -296,6 +299,7 @@ def test_the_keyboard_reaches_everything_in_the_order_it_is_read(browser) -> Non
         assert [name for name, _ in reached] == [
             "Skip to what is wrong",
             "System",
+            "Probes too",
             "30 min",
             "Changes of health, the latest first",
             "The busiest scopes now",

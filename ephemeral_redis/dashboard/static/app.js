@@ -110,7 +110,7 @@ function startTheme() {
 }
 
 startTheme();
-$("range").addEventListener("change", draw);
+for (const choice of ["range", "probes"]) $(choice).addEventListener("change", () => picture !== null && draw());
 new Stream("pictures", { rates: rates.begin, picture: takePicture }, setConnected, { isChatty: true }).open();
 signals.start();
 // While nothing comes, ages grow all the same.

@@ -3,6 +3,7 @@
 import { $, field, list, setData, setShape, setText } from "./dom.js";
 import { STATES, clock, count, due, duration, fullTime, isolated, plain, visible } from "./words.js";
 
+const SHORT = 24;
 const SHAPES = { down: "down", warning: "warning", good: "up" };
 
 // Set an instant as its time of day and how long ago that was.
@@ -24,8 +25,8 @@ export const headline = list($("sentences"), "sentence", ({ index }) => index, (
 function node(part, now) {
   if (!("name" in part)) return document.createTextNode(plain([part], now, visible));
   const name = document.createElement("bdi");
-  name.className = "name";
   name.textContent = visible(part.name);
+  name.className = name.textContent.length <= SHORT ? "name short-name" : "name";
   return name;
 }
 

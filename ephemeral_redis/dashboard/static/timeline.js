@@ -17,8 +17,8 @@ const bands = list($("bands"), "band", ({ rung }) => rung.processor, (row, { run
     class: span.state, x: percent(span.from), y: String(SHAPES[span.state][0]),
     height: String(SHAPES[span.state][1]), width: `${(((span.to - span.from) / (now - from)) * 100).toFixed(2)}%`,
   }));
-  const probes = changes.filter((change) => change.processor === rung.processor && change.at > from && change.kind.startsWith("probe "));
-  const marks = probes.map((change) => ({ class: "probe", x: percent(change.at), y: "0", height: "20", width: "2" }));
+  const probes = changes.filter((change) => change.processor === rung.processor && change.at > from && !change.is_edge && change.kind.startsWith("probe "));
+  const marks = probes.map((change) => ({ class: "probe", x: percent(change.at), y: "0", height: "20", width: "1" }));
   setShapes(row.querySelector("svg"), "rect", [...spans, ...marks]);
 });
 
@@ -32,12 +32,13 @@ const listed = list($("changes").tBodies[0], "change", ({ change }) => `${change
 
 export function timeline(picture, names, now, seconds) {
   const from = now - seconds;
+  const changes = picture.changes.filter((change) => change.is_edge || $("probes").checked);
   const rungs = picture.groups.flatMap((group) => group.rungs).slice(0, BANDS);
-  bands(rungs.map((rung) => ({ rung, changes: picture.changes, from, now })));
+  bands(rungs.map((rung) => ({ rung, changes, from, now })));
   setAxis(from, now);
-  listed(picture.changes.slice(0, LISTED).map((change) => ({ change, names, now })));
-  $("changes").tHead.hidden = picture.changes.length === 0;
-  $("changes-none").hidden = picture.changes.length > 0;
+  listed(changes.slice(0, LISTED).map((change) => ({ change, names, now })));
+  $("changes").tHead.hidden = changes.length === 0;
+  $("changes-none").hidden = changes.length > 0;
 }
 
 function setAxis(from, to) {

@@ -14,13 +14,14 @@ export function visible(value) {
   });
 }
 
-// Seconds as the one or two units that matter.
+// Seconds as the one or two units that matter. No number is parted from its unit at the end of a line.
 export function duration(seconds) {
   const whole = Math.max(0, Math.floor(seconds));
-  if (whole < 60) return `${whole} s`;
-  if (whole < 3600) return whole < 600 ? `${Math.floor(whole / 60)} min ${whole % 60} s` : `${Math.floor(whole / 60)} min`;
-  if (whole < 86400) return `${Math.floor(whole / 3600)} h ${Math.floor(whole / 60) % 60} min`;
-  return `${Math.floor(whole / 86400)} d ${Math.floor(whole / 3600) % 24} h`;
+  const [minutes, hours, days] = [Math.floor(whole / 60), Math.floor(whole / 3600), Math.floor(whole / 86400)];
+  if (whole < 60) return `${whole}\u00a0s`;
+  if (whole < 600) return `${minutes}\u00a0min ${whole % 60}\u00a0s`;
+  if (whole < 3600) return `${minutes}\u00a0min`;
+  return days === 0 ? `${hours}\u00a0h ${minutes % 60}\u00a0min` : `${days}\u00a0d ${hours % 24}\u00a0h`;
 }
 
 export function due(seconds) {
@@ -55,13 +56,13 @@ export function rate(number) {
 
 export function milliseconds(seconds) {
   const value = (seconds ?? 0) * 1000;
-  return value < 10 ? `${value.toFixed(1)} ms` : value < 10_000 ? `${COUNT.format(Math.round(value))} ms` : duration(seconds);
+  return value < 10 ? `${value.toFixed(1)}\u00a0ms` : value < 10_000 ? `${COUNT.format(Math.round(value))}\u00a0ms` : duration(seconds);
 }
 
 export function bytes(number) {
-  if (number < 1024) return `${number} B`;
+  if (number < 1024) return `${number}\u00a0B`;
   const power = Math.min(4, Math.floor(Math.log2(number) / 10));
-  return `${(number / 1024 ** power).toFixed(1)} ${["", "KiB", "MiB", "GiB", "TiB"][power]}`;
+  return `${(number / 1024 ** power).toFixed(1)}\u00a0${["", "KiB", "MiB", "GiB", "TiB"][power]}`;
 }
 
 export const STATES = { up: "up", down: "down", probing: "probing", isolated: "isolated by hand" };
