@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import importlib.util
 import io
-import os
 import re
 import sys
 
@@ -39,10 +38,6 @@ def main() -> int:
         return run()
     except KeyboardInterrupt:
         return 130
-    except BrokenPipeError:
-        # Whoever read has gone, as `head` does. Nothing is left to be said, at the interpreter's end neither.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 141
 
 
 def missing_extra(extra: str) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import logging
+import os
 import sys
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
@@ -64,10 +65,8 @@ class Fleet(NamedTuple):
 def run_tool(work: Callable[[], Awaitable[int]]) -> int:
     """Run a tool to its end, and return the exit code.
 
-    2: the bus cannot be reached, or a value is wrong, said in one line. 128 + n: ended by signal n.
-
-    Raises:
-        BrokenPipeError: Nobody reads what it prints.
+    2: the bus cannot be reached, or a value is wrong, said in one line. 128 + n: ended by signal n, 141 where nobody
+    reads any more what it prints.
     """
     # What the library logs of a bus that is away, a tool says itself; a mistake in a program is logged as everywhere.
     logging.getLogger("ephemeral").setLevel(logging.ERROR)
@@ -78,6 +77,10 @@ def run_tool(work: Callable[[], Awaitable[int]]) -> int:
         return run_interruptible(work)
     except Interrupted as ended:
         return 128 + ended.number
+    except BrokenPipeError:
+        # Whoever read has gone, as `head` does. Nothing is left to be said, at the interpreter's end neither.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + 13
     except (SignalBusError, ToolError) as error:
         return complain(str(error))
 

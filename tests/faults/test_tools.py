@@ -1,0 +1,211 @@
+"""Looking at a fleet whose server dies, hangs and comes back, with the rights that docs/bus.md names and no more."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import anyio
+import pytest
+import redis
+
+from ephemeral import SignalSink
+from ephemeral_redis import RedisSignalBackend
+from ephemeral_redis.watch import BusWatch
+
+pytestmark = [pytest.mark.real_time, pytest.mark.server]
+DOCS = (Path(__file__).parents[2] / "docs" / "bus.md").read_text(encoding="utf-8")
+LINES = {name: line.split() for line, name in re.findall(r"^(ACL SETUSER (\w+) .+)$", DOCS, re.MULTILINE)}
+
+
+@pytest.fixture
+def url_of(server):
+    client = redis.Redis.from_url(server.url)
+
+    def url(name, *, without=()):
+        client.execute_command("ACL", "DELUSER", name)
+        client.execute_command(*[word for word in LINES[name] if word not in without])
+        return f"{server.url}?username={name}&password=secret"
+
+    return url
+
+
+def run(url, *arguments, namespace="shop"):
+    environment = {**os.environ, "EPHEMERAL_REDIS_URL": url, "EPHEMERAL_NAMESPACE": namespace, "COLUMNS": "80"}
+    command = [sys.executable, "-m", "ephemeral_redis.cli", *arguments]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+
+
+async def take(pictures, condition):
+    with anyio.fail_after(20):
+        async for picture in pictures:
+            if condition(picture):
+                return picture
+    raise AssertionError("pictures ended")
+
+
+# Rights
+
+
+async def test_an_onlooker_sees_all_there_is(url_of):
+    async with SignalSink(
+        backend=RedisSignalBackend.from_url(url_of("worker"), namespace="shop", name="api-1")
+    ) as sink:
+        watch = BusWatch.from_url(url_of("onlooker"), namespace="shop")
+        async with watch.signals() as lots, watch.pictures() as pictures:
+            sink.raise_signal("order:eu")
+            picture = await take(pictures, lambda picture: picture.workers and picture.scopes)
+            assert picture.server.used_memory > 0
+            assert picture.server.policy == "noeviction"
+            assert picture.server.version[0].isdigit()
+            assert [event.signal for event in await anext(lots)] == ["order:eu"]
+        assert watch.reading.denied == set()
+
+
+def test_doctor_tells_an_onlooker_from_a_worker_and_names_what_a_worker_lacks(url_of):
+    with SignalSink(backend=RedisSignalBackend.from_url(url_of("worker"), namespace="shop", name="api-1")):
+        looking = run(url_of("onlooker"), "doctor", "--json")
+        assert looking.returncode == 0, looking.stdout
+        assert [finding["subject"] for finding in json.loads(looking.stdout)["findings"]] == ["rights of a worker"]
+        blind = run(url_of("onlooker", without=["+info"]), "doctor", "--json")
+        assert "INFO" in blind.stdout
+    working = run(url_of("worker"), "doctor", "--json")
+    # INFO is what a worker does without; and none runs any more.
+    assert {finding["subject"] for finding in json.loads(working.stdout)["findings"]} == {"rights to look", "workers"}
+    lame = run(url_of("worker", without=["+xtrim", "+hincrby"]), "doctor", "--json")
+    (lacking,) = [one for one in json.loads(lame.stdout)["findings"] if one["subject"] == "rights of a worker"]
+    assert lacking["severity"] == "critical"
+    assert "HINCRBY, XTRIM" in lacking["found"]
+
+
+def test_an_onlooker_can_act_on_nothing(url_of):
+    with SignalSink(backend=RedisSignalBackend.from_url(url_of("worker"), namespace="shop", name="api-1")):
+        for command in (["signal", "a"], ["drain", "--all"]):
+            ran = run(url_of("onlooker"), *command)
+            assert (ran.returncode, ran.stdout, ran.stderr.count("\n")) == (2, "", 1)
+            assert "secret" not in ran.stderr
+
+
+def test_doctor_sees_a_server_that_forgets(server):
+    client = redis.Redis.from_url(server.url)
+    client.config_set("maxmemory-policy", "allkeys-lru")
+    client.config_set("maxmemory", client.info("memory")["used_memory"] * 11 // 10 + 500_000)
+    with SignalSink(backend=RedisSignalBackend.from_url(server.url, namespace="shop", name="api-1")):
+        ran = run(server.url, "doctor", "--json")
+    found = {finding["subject"]: finding for finding in json.loads(ran.stdout)["findings"]}
+    assert ran.returncode == 1
+    assert "allkeys-lru" in found["eviction policy"]["found"]
+    assert "noeviction" in found["eviction policy"]["fix"]
+
+
+# Outages
+
+
+async def test_a_view_outlives_the_server_shows_how_old_it_is_and_is_right_again_afterwards(server):
+    async with SignalSink(backend=RedisSignalBackend.from_url(server.url, namespace="shop", name="api-1")) as sink:
+        watch = BusWatch.from_url(server.url, namespace="shop")
+        async with watch.signals() as lots, watch.pictures(every=0.2) as pictures:
+            before = await take(pictures, lambda picture: picture.workers)
+            server.kill()
+            away = await take(pictures, lambda picture: picture.problem and picture.age > 0.5)
+            assert [worker.name for worker in away.workers] == ["api-1"]
+            assert away.read_at >= before.read_at
+            server.restart()
+            back = await take(pictures, lambda picture: not picture.problem and picture.workers)
+            assert back.age < 1
+            sink.raise_signal("again")
+            with anyio.fail_after(20):
+                async for lot in lots:
+                    if any(event.signal == "again" for event in lot):
+                        break
+
+
+async def test_a_view_of_a_server_that_hangs_goes_on(server):
+    async with (
+        SignalSink(backend=RedisSignalBackend.from_url(server.url, namespace="shop", name="api-1")),
+        BusWatch.from_url(server.url, namespace="shop").pictures(every=0.2) as pictures,
+    ):
+        await take(pictures, lambda picture: picture.workers)
+        server.freeze()
+        try:
+            away = await take(pictures, lambda picture: picture.problem)
+            assert away.workers
+        finally:
+            server.resume()
+        await take(pictures, lambda picture: not picture.problem)
+
+
+async def test_a_view_of_a_server_that_lost_its_data_reads_on_from_its_new_beginning(server):
+    async with SignalSink(backend=RedisSignalBackend.from_url(server.url, namespace="shop", name="api-1")) as sink:
+        watch = BusWatch.from_url(server.url, namespace="shop")
+        async with watch.signals() as lots, watch.pictures(every=0.2) as pictures:
+            for round_number in range(3):
+                sink.raise_signal(f"round:{round_number}")
+                with anyio.fail_after(20):
+                    async for lot in lots:
+                        if any(event.signal == f"round:{round_number}" for event in lot):
+                            break
+                server.kill()
+                server.restart()
+                await take(pictures, lambda picture: not picture.problem and picture.workers)
+
+
+DOOMED = """
+import sys
+from ephemeral import SignalSink
+from ephemeral_redis import RedisSignalBackend
+with SignalSink(backend=RedisSignalBackend.from_url(sys.argv[1], namespace="shop", name="doomed")):
+    sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def doomed(server):
+    with subprocess.Popen([sys.executable, "-c", DOOMED, server.url], stdin=subprocess.PIPE) as worker:
+        yield worker
+        worker.kill()
+
+
+async def test_a_worker_that_dies_is_shown_as_silent_and_then_gone(server, doomed):
+    def is_silent(picture):
+        return picture.workers and picture.read_at - picture.workers[0].told > 3
+
+    async with BusWatch.from_url(server.url, namespace="shop").pictures(every=0.2) as pictures:
+        await take(pictures, lambda picture: picture.workers)
+        doomed.kill()
+        assert (await take(pictures, is_silent)).workers[0].name == "doomed"
+        await take(pictures, lambda picture: not picture.workers)
+
+
+def test_tail_says_when_the_bus_goes_and_when_it_is_back(server):
+    environment = {**os.environ, "EPHEMERAL_REDIS_URL": server.url, "EPHEMERAL_NAMESPACE": "shop"}
+    command = [sys.executable, "-m", "ephemeral_redis.cli", "tail", "--json", "wanted"]
+    with (
+        SignalSink(backend=RedisSignalBackend.from_url(server.url, namespace="shop")) as sink,
+        subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as tail,
+    ):
+        is_over = threading.Event()
+
+        def raise_on():
+            while not is_over.wait(0.05):
+                sink.raise_signal("wanted")
+
+        raiser = threading.Thread(target=raise_on)
+        raiser.start()
+        try:
+            assert json.loads(tail.stdout.readline())["signal"] == "wanted"
+            server.kill()
+            assert "the bus cannot be read" in tail.stderr.readline()
+            server.restart()
+            said = next(line for line in tail.stderr if "cannot be read" not in line)
+            assert said == "ephemeral: the bus is read again\n"
+            assert json.loads(tail.stdout.readline())["signal"] == "wanted"
+        finally:
+            is_over.set()
+            raiser.join()
+            tail.kill()
