@@ -179,18 +179,23 @@ class SignalReader:
         self._cursors: dict[Any, bytes | None] = dict.fromkeys(streams)
         self._joined_at: dict[Any, bytes] = {}
         self._positions = {stream: Positions() for stream in streams}
+        self._began_at: float | None = None
+        # Where a stream is read for the second time, until which entry.
+        self._again_until: dict[Any, bytes] = {}
         self._missed_logged = 0
         self._log_again_at = 0.0
 
     async def catch_up(self, client: Any) -> None:
         """Find where to read on: where the last session ended, at first at the end of the streams."""
+        if self._began_at is None:
+            self._began_at = self._receiver.now()
         for stream, cursor in self._cursors.items():
             newest = await last_id(client, stream)
             if cursor is None:
                 self._cursors[stream] = self._joined_at[stream] = newest
             elif is_before(newest, cursor):
                 # The server knows less than was read. What comes again is told by its position.
-                self._cursors[stream] = FIRST
+                self._cursors[stream], self._again_until[stream] = FIRST, cursor
 
     def rewind(self) -> None:
         """Read again what was new of late, for the server is another one: it may have what the last one never had.
@@ -227,6 +232,8 @@ class SignalReader:
         except _codec.UndecodableError as error:
             _note(self._tally, error)
             return []
+        if stream in self._again_until and self._is_past(stream, entry_id, entry):
+            return []
         arrival = self._positions[stream].arrive(
             entry.origin, entry.position, len(entry.records), is_first=entry.is_first
         )
@@ -237,6 +244,14 @@ class SignalReader:
         if self._mirror is None:
             return fresh
         return [record for record in fresh if matches_pattern(record[0], self._mirror)]
+
+    def _is_past(self, stream: Any, entry_id: bytes, entry: _codec.Entry) -> bool:
+        """Whether an entry that is read again, but for the first time here, is from before this sink was opened."""
+        if is_before(self._again_until[stream], entry_id):
+            del self._again_until[stream]
+            return False
+        assert self._began_at is not None
+        return entry.origin not in self._positions[stream] and entry.records[-1][3] < self._began_at
 
     def _miss(self, count: int, *, until: float) -> None:
         """Tell of signals that never came: each time as a signal and a count, now and then in the log."""

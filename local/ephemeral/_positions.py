@@ -31,6 +31,10 @@ class Positions:
     def __init__(self) -> None:
         self._next: OrderedDict[str, int] = OrderedDict()
 
+    def __contains__(self, sender: str) -> bool:
+        """Whether *sender* has been heard, and is remembered."""
+        return sender in self._next
+
     def arrive(self, sender: str, position: int, count: int, *, is_first: bool = False) -> Arrival:
         """Take note of *count* signals from *position* on, and tell which of them are new.
 
