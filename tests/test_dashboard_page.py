@@ -132,13 +132,13 @@ CASES = {
     "went down and came back": (
         {**RUNG, "since": 170},
         [change(170, "restored"), change(160, "probe failed"), change(150, "down")],
-        [("unknown", 100, 150), ("down", 150, 170), ("up", 170, 200)],
+        [("up", 100, 150), ("down", 150, 170), ("up", 170, 200)],
     ),
     "down since before": ({**RUNG, "state": "down", "since": 50}, [change(50, "down")], [("down", 100, 200)]),
     "being probed is still down": (
         {**RUNG, "state": "probing", "since": 150},
         [change(160, "probing"), change(150, "down")],
-        [("unknown", 100, 150), ("down", 150, 200)],
+        [("up", 100, 150), ("down", 150, 200)],
     ),
     "what led to it was trimmed": (
         {**RUNG, "state": "down", "since": 150},
@@ -148,7 +148,17 @@ CASES = {
     "its row is newer than what is told": (
         {**RUNG, "since": 180},
         [change(150, "down")],
-        [("unknown", 100, 150), ("down", 150, 180), ("up", 180, 200)],
+        [("up", 100, 150), ("down", 150, 180), ("up", 180, 200)],
+    ),
+    "came back before, and was taken out": (
+        {**RUNG, "state": "isolated", "since": 180},
+        [change(180, "isolated"), change(150, "restored")],
+        [("down", 100, 150), ("up", 150, 180), ("isolated", 180, 200)],
+    ),
+    "nobody told what it was before": (
+        {**RUNG, "state": "isolated", "since": 180},
+        [change(180, "isolated")],
+        [("unknown", 100, 180), ("isolated", 180, 200)],
     ),
     "others change": (RUNG, [change(150, "down", "pri2")], [("up", 100, 200)]),
     "by hand": (

@@ -3,19 +3,21 @@
 // Which state each kind of change leads to; those not named here are steps on the way.
 const LEADS_TO = { down: "down", restored: "up", reset: "up", isolated: "isolated", forgotten: "up" };
 
-// Return [{state, from, to}] of a rung between two instants, from *changes*, the latest first. Before the first change
-// that is known, a rung was in another state than the one that change led to, and which one nobody has told: "unknown".
+// And which one they can only have come from, so that the time before the first that is remembered is known too.
+const COMES_FROM = { down: "up", restored: "down" };
+
+// Return [{state, from, to}] of a rung between two instants, from *changes*, the latest first. "unknown": nobody told.
 export function intervals(rung, changes, from, to) {
   const edges = changes
     .filter((change) => change.processor === rung.processor && change.is_edge && change.kind in LEADS_TO)
-    .map((change) => ({ at: change.at, state: LEADS_TO[change.kind] }))
+    .map((change) => ({ at: change.at, state: LEADS_TO[change.kind], before: COMES_FROM[change.kind] }))
     .reverse();
   const state = rung.state === "probing" ? "down" : rung.state;
   const last = edges.at(-1);
   // The rung's own row is what counts: changes may have been trimmed, or come a moment later.
   if (rung.since !== null && (last === undefined || last.state !== state)) edges.push({ at: rung.since, state });
   const spans = [];
-  let current = { state: edges.length || rung.since !== null ? "unknown" : state, from };
+  let current = { state: edges.length ? edges[0].before ?? "unknown" : state, from };
   for (const edge of edges) {
     if (edge.at > from && edge.at <= to) {
       if (edge.at > current.from) spans.push({ ...current, to: edge.at });
