@@ -2,7 +2,8 @@
 
 Runs all of tests/faults, the long ones too, and tests/contract: against Redis, against Valkey, with no more than the
 rights that docs/bus.md gives a worker, and through the lowest redis-py. ``--into docs/deployments.md docs/faults.md``
-writes what was tried and how it ended into those pages, between ``<!-- tried: AREA -->`` and ``<!-- /tried -->``.
+writes what was tried and how it ended into those pages, between ``<!-- tried: AREA -->`` and ``<!-- /tried -->``; with
+fewer runs or tests, into the tables of these alone.
 Ctrl-C ends it: once gently, a second time at once.
 """
 
@@ -18,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from runs import ROOT, Run, all_runs, prepare
-from tables import splice, tables_of
+from tables import RUNS, splice, tables_of
 
 INTERRUPTED = 130
 
@@ -29,8 +30,6 @@ def main() -> int:
     parser.add_argument("--only", nargs="+", choices=[run.name for run in runs], help="these runs and no others")
     parser.add_argument("--into", nargs="+", type=Path, default=[], help="documents to write the tables into")
     options, pytest_arguments = parser.parse_known_args()
-    if options.into and (options.only or pytest_arguments):
-        parser.error("--into needs everything to be tried: leave out --only and pytest's arguments")
     os.chdir(ROOT)
     found: list[dict[str, Any]] = []
     for run in runs:
@@ -45,8 +44,11 @@ def main() -> int:
             print(f"== {run.name}: stopped", flush=True)
             return INTERRUPTED
         found.append(outcome)
+    tables = tables_of(found)
+    if options.only or pytest_arguments:
+        del tables[RUNS]  # it is of whole runs, and of all of them
     for path in options.into:
-        print(f"== {path}: {', '.join(splice(path, tables_of(found))) or 'has no place for a table'}")
+        print(f"== {path}: {', '.join(splice(path, tables)) or 'has no place for what was tried'}")
     for outcome in found:
         print("== {name}: {passed} passed, {failed} failed, {skipped} skipped in {seconds} s".format(**outcome))
     return int(any(outcome["code"] for outcome in found) or len(found) < len(options.only or runs))

@@ -24,20 +24,23 @@ def tables_of(found: Sequence[dict[str, Any]]) -> dict[str, str]:
     for run in found:
         for tried in run["tried"]:
             areas.setdefault(tried["area"], {}).setdefault(tried["what"], []).append((run["name"], tried))
-    tables = {area: _area_table(rows, [run["name"] for run in found]) for area, rows in sorted(areas.items())}
+    heads = {run["name"]: f"{run['name']}: {run['server']}, redis-py {run['redis_py']}" for run in found}
+    tables = {area: _area_table(rows, heads) for area, rows in sorted(areas.items())}
     return {RUNS: _runs_table(found), **tables}
 
 
 def splice(document: Path, tables: dict[str, str]) -> list[str]:
-    """Put each table into its place in *document*; return the areas that have one there.
+    """Put each table into its place in *document*; return the areas that were filled.
 
-    An area that nothing was tried of is said to be so: a figure of an older run must not pass for one of this.
+    What is about areas that were not tried now stays: each table says itself what it is of.
     """
     areas: list[str] = []
 
     def fill(match: re.Match[str]) -> str:
+        if match[2] not in tables:
+            return match[0]
         areas.append(match[2])
-        return f"{match[1]}{tables.get(match[2], 'Not tried.')}\n{match[3]}"
+        return f"{match[1]}{tables[match[2]]}\n{match[3]}"
 
     document.write_text(PLACE.sub(fill, document.read_text(encoding="utf-8")), encoding="utf-8")
     return areas
@@ -49,7 +52,7 @@ def _runs_table(found: Sequence[dict[str, Any]]) -> str:
     return _table(head, [[run["name"], run["about"], *(_shown(run[column]) for column in columns)] for run in found])
 
 
-def _area_table(rows: dict[str, list[tuple[str, dict[str, Any]]]], runs: list[str]) -> str:
+def _area_table(rows: dict[str, list[tuple[str, dict[str, Any]]]], heads: dict[str, str]) -> str:
     """Return a line for each thing tried: figures of the first run that tried it, and how it ended in each run."""
     given = {"area", "what", "outcome"}
     figures = list(
@@ -58,9 +61,9 @@ def _area_table(rows: dict[str, list[tuple[str, dict[str, Any]]]], runs: list[st
     lines: list[list[str]] = []
     for what, tries in rows.items():
         shown = next((tried for _, tried in tries if tried["outcome"] == "passed"), tries[0][1])
-        outcomes = [_outcome([tried["outcome"] for name, tried in tries if name == run]) for run in runs]
+        outcomes = [_outcome([tried["outcome"] for name, tried in tries if name == run]) for run in heads]
         lines.append([what, *(_shown(shown.get(name, "")) for name in figures), *outcomes])
-    return _table(["what", *(name.replace("_", " ") for name in figures), *runs], lines)
+    return _table(["what", *(name.replace("_", " ") for name in figures), *heads.values()], lines)
 
 
 def _outcome(outcomes: list[str]) -> str:

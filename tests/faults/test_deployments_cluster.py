@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 
 import pytest
@@ -35,22 +36,20 @@ def epochs(fleet):
 
 
 @pytest.mark.parametrize("masters", [1, 3])
-async def test_all_of_the_bus_works_wherever_the_namespace_lies(masters, tried):
+def test_all_of_the_bus_works_wherever_the_namespace_lies(masters, tried):
     with Cluster(masters) as cluster:
-        owners = set()
-        for number in range(12):
-            namespace = f"shop-{number}"
-            await works(cluster.url, namespace)
-            owners.add(cluster.owner(namespace))
-        assert len(owners) == masters, "twelve namespaces lie on all nodes"
-        for node in cluster.nodes:
+        on_each = {cluster.owner(name): name for name in (f"shop-{number}" for number in range(50))}
+        assert len(on_each) == masters
+        for number, namespace in enumerate(on_each.values()):
+            works(cluster.url, namespace)
             # Any one node is enough to find the others.
-            await works(node.tcp_url.replace("redis://", "redis+cluster://"), f"from-{node.pid}")
-    tried("Cluster", f"{masters} node{'s' if masters > 1 else ''}, 12 namespaces, found from any node")
+            anyone = cluster.nodes[number - 1].tcp_url.replace("redis://", "redis+cluster://")
+            works(anyone, f"{namespace}-again")
+    tried("Cluster", f"{masters} node{'s' if masters > 1 else ''}, a namespace on each, found from any node")
 
 
-async def test_a_workers_rights_suffice(three, tried):
-    await works(three.url.replace("://", "://worker:secret@"))
+def test_a_workers_rights_suffice(three, tried):
+    works(three.url.replace("://", "://worker:secret@"))
     tried("Cluster", "a worker's rights")
 
 
@@ -78,12 +77,12 @@ def test_a_slot_that_moves_away_under_load_and_back_loses_and_doubles_nothing(th
                 # Slowly, so that calls come while some keys are here and some there.
                 three.move(fleet.namespace, source, target, between=lambda: fleet.go_on(0.02))
                 fleet.go_on(0.7)
-                fleet.until(lambda: not any(book.bus["is_degraded"] for book in fleet.books()))
+                fleet.until(lambda: not any(book.bus["is_degraded"] for book in fleet.books()), 60)
             watch_from(fleet, away)
             assert not any(fleet.are_up())
             assert all(now >= then for now, then in zip(epochs(fleet), before, strict=True))
-        fleet.until(lambda: all(fleet.are_up()))
-        fleet.settle()
+        fleet.until(lambda: all(fleet.are_up()), 60)
+        fleet.settle(60)
         assert fleet.disagreements() == []
         assert all(book.bus["missed"] == book.bus["dropped"] == 0 for book in fleet.books())
         tried("Cluster", "slot moved away, back and away under 3 of 300/s, while a primary is out", **fleet.figures())
@@ -101,16 +100,16 @@ def test_a_slot_that_stays_half_moved_is_waited_for(three, until, tried):
         def halt():
             if next(moves) == 2:
                 halted.set()
-                go_on.wait(20)
+                go_on.wait(60)
 
         mover = threading.Thread(target=three.move, args=("half", home, away), kwargs={"between": halt})
         mover.start()
-        assert halted.wait(20)
+        assert halted.wait(60)
         sink.raise_signal("a")
         until(lambda: sink.is_degraded)
         go_on.set()
         mover.join()
-        until(lambda: not sink.is_degraded)
+        until(lambda: not sink.is_degraded, 60)
         assert sink.backend.count("a", 60).result(5) == 2
     tried("Cluster", "slot half moved: waited for, nothing lost")
 
@@ -127,20 +126,22 @@ def test_a_node_that_goes_is_followed_by_its_replica(how, tried):
                 fleet.until(lambda: not any(fleet.are_up()))
                 before = epochs(fleet)
                 home.kill() if how == "killed" else home.freeze()
-                fleet.until(lambda: has_slots(spare))
-                fleet.until(lambda: all(book.bus["reconnects"] for book in fleet.books()))
-                fleet.until(lambda: not any(book.bus["is_degraded"] for book in fleet.books()))
+                fleet.until(lambda: has_slots(spare), 60)
+                fleet.until(lambda: all(book.bus["reconnects"] for book in fleet.books()), 60)
+                fleet.until(lambda: not any(book.bus["is_degraded"] for book in fleet.books()), 60)
                 watch_from(fleet, spare)
                 assert not any(fleet.are_up())
                 assert all(now >= then for now, then in zip(epochs(fleet), before, strict=True))
-            fleet.until(lambda: all(fleet.are_up()))
-            fleet.settle()
+            fleet.until(lambda: all(fleet.are_up()), 60)
+            fleet.settle(60)
             assert fleet.disagreements(forgot=True) == []
             tried(
                 "Cluster", f"node {how} under 3 of 300/s, replica takes over, while a primary is out", **fleet.figures()
             )
 
 
+# redis-py's own client for clusters closes its connections when it likes; they end here, and in no later test.
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
 def test_a_client_for_clusters_of_ones_own_making_will_do(three, until, tried):
     port = int(three.nodes[0].tcp_url.rpartition(":")[2])
 
@@ -154,4 +155,5 @@ def test_a_client_for_clusters_of_ones_own_making_will_do(three, until, tried):
         one.raise_signal("a")
         until(lambda: two.detect("a"))
         assert two.backend.count("a", 60).result(5) == 1
+    gc.collect()
     tried("Cluster", "client_factory that makes a RedisCluster")

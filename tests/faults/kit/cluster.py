@@ -118,7 +118,7 @@ class Cluster:
             self._until(lambda: client.info("replication").get("master_link_status") == "up")
 
     @staticmethod
-    def _until(condition, seconds=20.0):
+    def _until(condition, seconds=60.0):
         deadline = time.monotonic() + seconds
         while not condition():
             assert time.monotonic() < deadline, "the nodes do not find each other"

@@ -27,8 +27,12 @@ async def sound(item):
     return item
 
 
-async def works(url, namespace="shop", **options):
-    """Use all of the bus that a worker uses, through two sinks."""
+def works(url, namespace="shop", **options):
+    """Use all of the bus that a worker uses, through two sinks, and fail if any of it does not work."""
+    anyio.run(lambda: _use(url, namespace, options))
+
+
+async def _use(url, namespace, options):
 
     def sink():
         return SignalSink(backend=RedisSignalBackend.from_url(url, namespace=namespace, require=True, **options))
@@ -36,7 +40,7 @@ async def works(url, namespace="shop", **options):
     def rung(process, of, priority):
         return PriorityProcessorAtom(priority, process, of, failure_threshold=1, probe_interval=60, reroute_failed=True)
 
-    with anyio.fail_after(20):
+    with anyio.fail_after(60):
         async with (
             sink() as one,
             sink() as two,

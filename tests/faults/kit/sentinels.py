@@ -147,7 +147,7 @@ class Sentinels:
         return False
 
     @staticmethod
-    def _until(condition, seconds=20.0):
+    def _until(condition, seconds=60.0):
         deadline = time.monotonic() + seconds
         while not condition():
             assert time.monotonic() < deadline, "the sentinels do not find each other"
@@ -158,7 +158,7 @@ def follow(replica, port):
     """Make *replica* a replica of the server at *port*, and wait until it has what that one has."""
     with redis.Redis.from_url(replica.url) as client:
         client.replicaof("127.0.0.1", port)
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while client.info("replication").get("master_link_status") != "up":
             assert time.monotonic() < deadline, "the replica does not follow"
             threading.Event().wait(0.05)
