@@ -168,6 +168,18 @@ async def test_a_decision_by_hand_takes_the_place_of_one_that_waits_for_the_bus(
         assert two.record.is_up
 
 
+async def test_what_was_decided_alone_waits_for_the_fleet_though_the_outage_is_told_again():
+    async with fleet(2) as (bus, (one, two)):
+        bus.cut(one.backend)
+        await settle()
+        one.store.isolate("pri1", one.now())
+        one.store.register("pri2", HealthRules.of(HealthOptions()), one.now())
+        await settle()
+        bus.join()
+        await settle()
+        assert one.record.state == two.record.state == "isolated"
+
+
 async def test_the_fleets_edge_is_told_though_who_tipped_the_scales_was_down_alone_before():
     async with fleet(2, threshold=2, quorum=2) as (_, (one, two)):
         two.fail()

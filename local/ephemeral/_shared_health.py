@@ -249,11 +249,12 @@ class SharedHealthStore(HealthStore):
             entry.came_true(decision)
         entry.offers -= 1
         if future.exception() is not None:
-            # The bus will be back or be lost, and either is told: decided then.
-            if not entry.is_overruled(decision):
-                entry.keep(decision)
-            if self._is_alone:
-                self._settle_alone(entry)
+            if entry.is_overruled(decision):
+                pass
+            elif self._is_alone:
+                self._decide(entry, decision)
+            else:
+                entry.keep(decision)  # the bus will be back or be lost, and either is told: decided then
         elif not future.result():
             self._refresh(entry, "reset", is_own=False)
             # Not of a processor that has been forgotten: its row is old for ever, and refused for ever.
@@ -334,6 +335,8 @@ class SharedHealthStore(HealthStore):
         return self._entries.get(processor) or self._leaving.get(processor)
 
     def _bus_went(self) -> None:
+        if self._is_alone:
+            return  # told again, as one more processor is registered: what was decided alone waits for the fleet
         self._is_alone = True
         for entry in list(self._entries.values()):
             self._settle_alone(entry)

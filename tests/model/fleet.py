@@ -9,9 +9,9 @@ from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from ephemeral import _health
 from ephemeral._health import HealthRules
 
+from . import promises
 from .explore import Action
 from .parts import NOTHING, P, Server
 from .worker import DOWN, HEALING, UP, Worker
@@ -166,6 +166,10 @@ class Fleet:
                 part.load(self._values[number])
                 self._loaded[place] = number
         self._changed.clear()
+
+    def value(self, number: int) -> Any:
+        """Return the part of a state that has this number."""
+        return self._values[number]
 
     def _number(self, value: Hashable) -> int:
         number = self._numbers.setdefault(value, len(self._values))
@@ -458,123 +462,23 @@ class Fleet:
             self.apply(due[0])
         raise AssertionError("what is due goes on for ever")
 
+    def what_cannot_go_on(self) -> str | None:
+        """Return what does not work when the processor fails and gets well once more; None: all does."""
+        parts = tuple(self._loaded)
+        if parts not in self._recovers:
+            before = self.save()
+            self._changed |= set(range(len(self.workers) + 1))
+            self._recovers[parts] = next(promises.troubles_to_come(self), None)
+            self.load(before)
+        return self._recovers[parts]
+
     def faults_of_step(self, before: FleetState, action: Action, after: FleetState) -> Iterator[str]:
         """Yield what must never happen in one step, and has."""
-        for index, worker in enumerate(self.workers):
-            was, now = self._values[before.workers[index]], self._values[after.workers[index]]
-            if was is now or was.life != now.life or was.entry is None:
-                continue
-            if now.entry.row.record.epoch < was.entry.row.record.epoch:
-                yield f"worker {index} sees the epoch go back"
-            if was.mirror[1] is not None and now.mirror[1].record.epoch < was.mirror[1].record.epoch:
-                yield f"the mirror of worker {index} sees the epoch go back"
-            del worker
-        was, now = self._values[before.server][1], self._values[after.server][1]
-        if was is not None and now is not None and was is not now and action.name != "promote":
-            yield from self._faults_of_table(was.record, now.record, after)
-        row = self.server.row
-        if row is not None:
-            leases = [lease for worker in self.workers for lease in worker.leases]
-            if sum(_health._is_held(row.record, lease) for lease in leases) > 1:
-                yield "two probers with a lease that the table takes"
-
-    def _faults_of_table(self, was: Any, now: Any, after: FleetState) -> Iterator[str]:
-        if now.epoch < was.epoch:
-            yield "the epoch of the table goes back"
-        news = self._values[after.server][3][-1].news
-        if was.state == "isolated" and now.state != "isolated" and news.kind not in {"reset", "healed"}:
-            yield f"isolated by hand, and undone by {news.kind}"
-        is_given = now.lease is not None and now.lease != was.lease and news.kind != "healed"
-        if is_given and was.lease is not None and was.lease.until > self.server.now:
-            yield "a lease is given out while another one runs"
+        return promises.faults_of_step(self, before, action, after)
 
     def faults_at_rest(self) -> Iterator[str]:
         """Yield what must not be where nothing is due any more, and is."""
-        server = self.server
-        row = server.row
-        known = max(worker.entry.row.record.epoch for worker in self.workers)
-        if row is not None and row.record.epoch < known:
-            yield "the table knows less than a worker, and nobody puts it back"
-        for index, worker in enumerate(self.workers):
-            yield from self._disagreement(index, worker)
-        if self.past.edges != sum(worker.told for worker in self.workers) and not self._is_blurred():
-            yield f"{self.past.edges} edges, and {[worker.told for worker in self.workers]} told"
-        state = "up" if row is None else row.record.state
-        if self.past.by_hand and not self._is_blurred() and self.past.by_hand[0] == "isolate" and state != "isolated":
-            yield "isolated by hand, and is not"
-        if self.past.by_hand and self.past.by_hand[0] == "reset" and state != "up":
-            yield "reset by hand, and is not up, though nothing has failed since"
-        if self.past.good >= 0 and state != "up":
-            yield "a good verdict under a valid lease, and is not up"
-        number = (self._loaded[0], *self._loaded[1:])
-        if number not in self._recovers:
-            self._recovers[number] = self._cannot_go_on()
-        if self._recovers[number] is not None:
-            yield str(self._recovers[number])
-
-    def _is_blurred(self) -> bool:
-        return self.past.was_alone or self.past.has_forgotten
-
-    def _disagreement(self, index: int, worker: Worker) -> Iterator[str]:
-        entry, row = worker.entry, self.server.row
-        if row is not None and (entry.row != row or worker.mirror.rows.get(P) != row):
-            yield f"worker {index} does not know the table's row"
-        if row is None and entry.row.version and not self.left["flushes"] < self.world.flushes:
-            yield f"the table has lost the row that worker {index} knows"
-        if entry.own is not None and self.world.quorum == 1:
-            yield f"worker {index} holds to a row of its own"
-        if entry.own is None and entry.shown != entry.row.record:
-            yield f"worker {index} shows what does not hold"
-        if entry.promised is not None or entry.undecided is not None or worker.mirror._asked:
-            yield f"worker {index} waits for what will not come"
-
-    def _cannot_go_on(self) -> str | None:
-        """Return what does not work when the processor fails and gets well once more; None: all does."""
-        before = self.save()
-        self._changed |= set(range(len(self.workers) + 1))
-        try:
-            return next(self._troubles_to_come(), None)
-        finally:
-            self.load(before)
-
-    def _troubles_to_come(self) -> Iterator[str]:
-        one = self.workers[0]
-        if self._all_are("isolated"):
-            one.store.reset(P, self.server.now)
-            self.settle()
-            if not self._all_are("up"):
-                yield "isolated, and cannot be reset"
-        if self._all_are("up"):
-            self.server.now += INTERVAL
-            for number in range(self.world.threshold):
-                worker = self.workers[number % self.world.quorum]
-                worker.store.failed(P, worker.entry.shown.epoch, self.server.now)
-                self.settle()
-            if not self._all_are("down"):
-                yield "up, and failures do not take it down"
-        if not self._all_are("down"):
-            return  # one sick worker, which is none of the fleet's business
-        for number in range(self.world.recovery_probes):
-            if self._all_are("up"):
-                break
-            prober = self.workers[-1 - number % len(self.workers)]
-            prober.leases = []
-            for _ in range(2):  # a server that has lost its data without a word is told so by the first
-                self.server.now = max(self.server.now, prober.entry.shown.probe_due_at)
-                prober.acquire()
-                self.settle()
-                if prober.leases:
-                    break
-            if not prober.leases:
-                yield "down, and cannot be probed"
-                return
-            prober.store.finish(prober.leases.pop(), self.server.now, is_good=True)
-            self.settle()
-        if not self._all_are("up"):
-            yield "down, and a good probe does not bring it back"
-
-    def _all_are(self, state: str) -> bool:
-        return all(worker.entry.shown.state == state for worker in self.workers)
+        return promises.faults_at_rest(self)
 
 
 def _only(wish: str, by_hand: tuple[str, int] | None) -> tuple[str, int] | None:

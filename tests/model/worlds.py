@@ -72,4 +72,4 @@ def told(world: World) -> str:
     fixed += [] if world.is_prompt else ["busy loops"]
     fixed += ["down" if world.begins == DOWN else f"after {', '.join(world.begins)}"] if world.begins else []
     counted = [(getattr(world, name), word) for name, word in _WORDS.items()]
-    return f"{', '.join(fixed)}: " + ", ".join(f"{count} × {word}" for count, word in counted if count)
+    return f"{', '.join(fixed)}: " + ", ".join(f"{count} x {word}" for count, word in counted if count)
