@@ -56,6 +56,13 @@ class HealthStore(ABC):
         """
 
     @abstractmethod
+    async def learned(self) -> None:
+        """Wait until all that is known elsewhere of what was registered is known here, for a second at most.
+
+        A cancellation point only if it waits; a store of one process never does.
+        """
+
+    @abstractmethod
     def forget(self, processor: str) -> None:
         """Keep nothing of *processor* here any longer."""
 
@@ -122,6 +129,9 @@ class LocalHealthStore(HealthStore):
         if processor in self._entries:
             raise ValueError(f"{processor!r} is registered already; forget it first")
         self._entries[processor] = _Entry(rules, fresh(processor, by=self.origin, now=now))
+
+    async def learned(self) -> None:
+        pass
 
     def forget(self, processor: str) -> None:
         self._entries.pop(processor, None)

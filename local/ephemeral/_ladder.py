@@ -79,6 +79,8 @@ class Ladder(LadderCalls, ShownLadder):
                 )
             self._join(rung)
             try:
+                # Else the first item would go to a rung that the fleet knows to be down.
+                await self.route.learned()
                 yield
                 await self._close()
             except BaseException:

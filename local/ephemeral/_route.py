@@ -57,6 +57,10 @@ class Route:
         bisect.insort(self.rungs, rung, key=lambda other: other.priority)
         self._choose()
 
+    async def learned(self) -> None:
+        """Wait until what others know of the health of the rungs is known here; see `HealthStore.learned`."""
+        await self._health.learned()
+
     def health_of(self, rung: Rung, now: float) -> tuple[HealthRecord, int]:
         """Return its record and the failures that count against it; once the group has ended, as they were then.
 

@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from functools import partial
 
+import anyio
+
 from ._futures import wait_for_future
 from ._health import (
     Cause,
@@ -29,6 +31,9 @@ from ._loops import Loop, current_loop
 from ._shared_entry import ByHand, Decision, Return, SharedEntry, Verdict
 from ._sink import SignalSink
 from .abc import BusUnavailableError, HealthNews, HealthReport, SharedRecord, SignalBackend, Swap
+
+LEARN_SECONDS = 1.0
+"""How long a ladder that begins waits for the table; a millisecond is usual. Then it begins with what it knows."""
 
 
 class SharedHealthStore(HealthStore):
@@ -49,6 +54,8 @@ class SharedHealthStore(HealthStore):
         self._leaving: dict[str, SharedEntry] = {}
         # None: not known yet. Whoever decided alone then would be overruled a millisecond later.
         self._is_alone: bool | None = None
+        self._is_told = True
+        self._told: anyio.Event | None = None
 
     def register(self, processor: str, rules: HealthRules, now: float) -> None:
         if processor in self._entries:
@@ -61,7 +68,19 @@ class SharedHealthStore(HealthStore):
         )
         # Again for each, so that the table is told again: this one's row may have been in it all along.
         self._backend.unwatch(self)
+        self._is_told = False
         self._backend.watch(self)
+
+    async def learned(self) -> None:
+        if not self._is_told and not self._backend.is_degraded:
+            self._told = anyio.Event()
+            with anyio.move_on_after(LEARN_SECONDS):
+                await self._told.wait()
+
+    def _note_told(self) -> None:
+        self._is_told = True
+        if self._told is not None:
+            self._told.set()
 
     def forget(self, processor: str) -> None:
         entry = self._entries.pop(processor, None)
@@ -292,6 +311,7 @@ class SharedHealthStore(HealthStore):
                 self._follow(entry, row, "reset", is_own=False)
             if entry.row.is_readable:
                 self._rejoin(entry)
+        self._note_told()
 
     def _rejoin(self, entry: SharedEntry) -> None:
         """Offer the fleet, which can be asked again, what was decided alone; else hold to what it says."""
@@ -343,6 +363,7 @@ class SharedHealthStore(HealthStore):
             if entry.current.is_up:
                 # What failed until the loss was noticed, the bus may never have heard of.
                 self._judge(entry, self._loop_now())
+        self._note_told()
 
     def _follow(self, entry: SharedEntry, row: SharedRecord, cause: Cause, *, is_own: bool) -> None:
         if not row.follows(entry.row):

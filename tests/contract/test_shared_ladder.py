@@ -138,3 +138,18 @@ async def test_a_sick_worker_below_the_quorum_routes_away_alone(bus, until):
         await until(lambda: healthy.done == ["fine"])
         (event,) = here.sense("failover.requested*")
         assert event.payload == {"route": "pri2", "local": True}
+
+
+async def test_whoever_joins_knows_what_is_down_before_it_takes_an_item(bus, until):
+    primary, backup = Service(), Service()
+    async with bus.sinks(2) as (here, there), ladder(here, primary, backup, probe_interval=60.0) as one:
+        primary.is_down = True
+        for number in range(3):
+            await one.enqueue(number)
+        await until(lambda: not one.is_healthy)
+        primary.is_down = False
+        for number in range(5):
+            async with ladder(there, primary, backup, probe_interval=60.0) as late:
+                assert late.try_enqueue(f"late {number}")
+        assert primary.done == []
+        assert backup.done[3:] == [f"late {number}" for number in range(5)]
