@@ -148,6 +148,8 @@ async def test_whoever_joins_knows_what_is_down_before_it_takes_an_item(bus, unt
             await one.enqueue(number)
         await until(lambda: not one.is_healthy)
         primary.is_down = False
+        async with ladder(there, primary, backup, probe_interval=60.0) as first:
+            await until(lambda: not first.is_healthy)  # the news have come to that sink
         for number in range(5):
             async with ladder(there, primary, backup, probe_interval=60.0) as late:
                 assert late.try_enqueue(f"late {number}")
