@@ -150,9 +150,9 @@ class _Sentinels:
     def __init__(self, places: Places, options: dict[str, Any], of_sentinels: dict[str, Any]) -> None:
         self._places = places
         self._options = options
-        settings = client_settings("sentinel", timeout=ASK_SECONDS)
+        settings = _asking("sentinel")
         # Old sentinels let nobody name himself.
-        del settings["client_name"]
+        settings.pop("client_name", None)
         # Who encrypts the way to the server does so on the way to those who know where it is.
         encryption = {name: value for name, value in options.items() if name.startswith("ssl_")}
         self._of_sentinels: dict[str, Any] = {
@@ -161,6 +161,10 @@ class _Sentinels:
             **encryption,
             **of_sentinels,
         }
+        try:
+            self._make_clients()
+        except TypeError as error:
+            raise TypeError(f"redis-py cannot use an option of sentinel_kwargs: {error}") from None
 
     async def find(self) -> Server:
         async with self._clients() as clients:
@@ -179,13 +183,16 @@ class _Sentinels:
     @contextlib.asynccontextmanager
     async def _clients(self) -> AsyncGenerator[list[Any]]:
         # Made anew each time: they belong to one loop, and after a fork or a reopening there is another.
-        make: Any = Redis
-        clients = [make(host=host, port=port, **self._of_sentinels) for host, port in self._places.hosts]
+        clients = self._make_clients()
         try:
             yield clients
         finally:
             for client in clients:
                 await _close(client)
+
+    def _make_clients(self) -> list[Any]:
+        make: Any = Redis
+        return [make(host=host, port=port, **self._of_sentinels) for host, port in self._places.hosts]
 
     async def _ask(self, clients: list[Any]) -> tuple[str, int]:
         """Return the master's address by the sentinel that knows of the latest failover."""
@@ -242,7 +249,7 @@ class _Nodes:
         """Follow the way that the node shows."""
         for _ in range(_MOST_MOVES):
             make = self._places.at(host, port, self._options)
-            client = make(**client_settings("way", timeout=ASK_SECONDS))
+            client = make(**_asking("way"))
             try:
                 # Anything that is asked of a key of the namespace: who does not have it says who does.
                 await client.hget(self._keys.marks, b"layout")
@@ -255,6 +262,10 @@ class _Nodes:
             finally:
                 await _close(client)
         raise RedisClusterException(f"the nodes of the cluster send each other {self._keys.marks!r}")
+
+
+def _asking(purpose: str) -> dict[str, Any]:
+    return {**client_settings(purpose, timeout=ASK_SECONDS), "socket_connect_timeout": ASK_SECONDS}
 
 
 async def _close(client: Any) -> None:

@@ -70,6 +70,11 @@ def test_an_option_that_nobody_knows_is_told_at_once(url):
         RedisSignalBackend.from_url(url, namespace="shop", socket_tiemout=3)
 
 
+def test_an_option_of_sentinels_that_nobody_knows_is_told_at_once():
+    with pytest.raises(TypeError, match=r"option of sentinel_kwargs: .*passwrod"):
+        RedisSignalBackend.from_url("redis+sentinel://a/main", namespace="shop", sentinel_kwargs={"passwrod": "x"})
+
+
 @pytest.mark.parametrize("url", ["redis://u:hunter2@a:1", "redis+sentinel://u:hunter2@a:1,b:2/main"])
 def test_a_backend_shows_where_it_is_and_no_password(url):
     shown = repr(RedisSignalBackend.from_url(url, namespace="shop"))

@@ -146,10 +146,12 @@ class Sentinels:
             return state["num-slaves"] == len(self.servers) - 1 and state["num-other-sentinels"] == 2
         return False
 
-    @staticmethod
-    def _until(condition, seconds=60.0):
+    def _until(self, condition, seconds=60.0):
         deadline = time.monotonic() + seconds
         while not condition():
+            for process, port in zip(self._processes, self.ports, strict=True):
+                log = self.servers[0].folder / f"sentinel-{port}.log"
+                assert process.poll() is None, f"a sentinel ended: {log.read_text()[-500:]}"
             assert time.monotonic() < deadline, "the sentinels do not find each other"
             threading.Event().wait(0.05)
 
