@@ -320,7 +320,10 @@ class PriorityProcessorAtom(Generic[T, R]):
         return tuple(self._health_of(rung) for rung in self._ladder.route.rungs)
 
     def reset_health(self) -> None:
-        """Restore this rung by hand, for the whole fleet; on a healthy one only its failures are forgotten."""
+        """Restore this rung by hand, for the whole fleet.
+
+        On a healthy one its failures are forgotten, those of calls that are under way included, and nothing is raised.
+        """
         self._ladder.health.reset(self._entered().name, self._ladder.workers.now())
 
     def isolate(self) -> None:

@@ -14,8 +14,9 @@ from ephemeral_redis._clock import BusClock
 from ephemeral_redis._keys import Keys
 from ephemeral_redis._scripts import Calls, Evidence
 
-from .fleet import Fleet, World
+from .fleet import Fleet
 from .parts import P
+from .world import World
 
 pytestmark = [pytest.mark.real_time, pytest.mark.server]
 

@@ -20,7 +20,8 @@ from ephemeral.abc import SharedRecord
 from ephemeral_redis._mirror import Mirror
 
 from .explore import Action, Broken, explore
-from .fleet import Fleet, World
+from .fleet import Fleet
+from .world import World
 from .worlds import DOWN, LONG, QUICK
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .fleet import World
+from .world import World
 
 DOWN = ("fail", "tick")
 """Worker 0 has taken the processor down, and a probe is due."""
