@@ -224,6 +224,15 @@ async def test_what_a_bus_would_refuse_in_a_record_travels_as_text() -> None:
     assert (event.payload["logger"], event.payload["file"], event.payload["message"]) == ("app?", "?", "?")
 
 
+@pytest.mark.parametrize("letter", ["x", "ä", "漢", "🔥"])
+def test_the_name_of_a_logger_is_cut_where_a_signal_ends(letter: str) -> None:
+    sink = SignalSink()
+    SignalHandler(sink).handle(record_of(name=f"app.{letter * 600}"))
+    [event] = sink.sense()
+    assert event.signal.startswith(f"log.error:app.{letter * 100}")
+    assert 512 - len(letter.encode()) < len(event.signal.encode()) <= 512
+
+
 def test_colours_in_the_name_of_a_level_do_not_reach_the_signal() -> None:
     sink = SignalSink()
     SignalHandler(sink).handle(record_of(levelname="\x1b[31mERROR\x1b[0m"))

@@ -7,7 +7,6 @@ beside it with ``prometheus_client.start_http_server(port)``.
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Iterator
 from types import TracebackType
 from typing import Final, Self
@@ -41,8 +40,6 @@ class PrometheusCollector(Collector):
     def __init__(self, watched: Watched, registry: CollectorRegistry | None = None) -> None:
         self._watched = watched
         self._registry = REGISTRY if registry is None else registry
-        self._lock = threading.Lock()
-        self._is_registered = False
 
     def __enter__(self) -> Self:
         """Register it.
@@ -50,9 +47,7 @@ class PrometheusCollector(Collector):
         Raises:
             ValueError: The registry has these metrics already; add to what is watched there instead.
         """
-        with self._lock:
-            self._registry.register(self)
-            self._is_registered = True
+        self._registry.register(self)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
@@ -60,11 +55,8 @@ class PrometheusCollector(Collector):
 
     def close(self) -> None:
         """Take it out of the registry. Idempotent, and callable from any thread."""
-        with self._lock:
-            if self._is_registered:
-                self._is_registered = False
-                with contextlib.suppress(KeyError):  # somebody took it out by hand
-                    self._registry.unregister(self)
+        with contextlib.suppress(KeyError):  # it is not in there, or no longer
+            self._registry.unregister(self)
 
     def describe(self) -> Iterator[CounterMetricFamily | GaugeMetricFamily]:
         """Yield every metric without a value: by this a registry knows which names are taken."""
