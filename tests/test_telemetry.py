@@ -310,6 +310,9 @@ def test_what_cannot_be_read_costs_the_rest_nothing_and_is_logged_once(
     ]
     broken.is_broken = False
     assert value(scraped(watched), "ephemeral_signals_live", sink="broken") == 0
+    broken.is_broken = True
+    scraped(watched)
+    assert len(caplog.records) == 4  # well in between, it is logged again
 
 
 # Prometheus
