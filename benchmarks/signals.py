@@ -1,10 +1,7 @@
-"""What a signal costs, as ratios to the cheapest thing that could record one: ``deque.append((time.time(), name))``.
+"""A signal with 0, 1 and 10 listeners: beside libraries that call listeners, and beside the least that could do it.
 
-    python benchmarks/signals.py [--quick]
-
-Rounds are short and of all cases in turn, so that a slow moment of the machine hits them alike; each ratio is taken
-within a round. What one thread does is measured in its own processor time, so that neighbours do not count; threads
-together in wall time. Exits with 1 only if a result is wrong, never for being slow.
+Ours also stores each signal; of the others none does. What one thread does is measured in its own processor time;
+threads together in wall time.
 """
 
 from __future__ import annotations
@@ -14,108 +11,183 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-import measuring
+from measuring import Measure, Result, Row, at_least, at_most, bars, check, interleaved, is_there, ratios, timed
 
 from ephemeral import SignalSink
 
 NAME = "processing.failed:pri1:widget-42"
-SCOPE = "processing.failed:pri1"
+AUDIENCES = (0, 1, 10)
 
 
-def bare(count: int) -> float:
-    """Return seconds per append of a stamped tuple to a bounded deque."""
+def listener() -> Callable[[object], None]:
+    """Return a listener of its own: some keep each function once."""
+
+    def hear(event: object) -> None:
+        pass
+
+    return hear
+
+
+def append(count: int) -> float:
+    """The floor without listeners: a stamped tuple appended to a bounded deque."""
     window: deque[tuple[float, str]] = deque(maxlen=1000)
 
-    def append() -> None:
+    def work() -> None:
         for _ in range(count):
             window.append((time.time(), NAME))
 
-    return _timed(append) / count
+    return timed(work) / count
 
 
-def raising(count: int, *, listeners: int = 0, threads: int = 0) -> float:
-    """Return seconds per raise into a sink of the default size, what it trims meanwhile included.
-
-    Processor time of this thread; or, with *threads*, wall time of so many that share the work.
-    """
-    sink = SignalSink()
-    for _ in range(listeners):
-        sink.subscribe(_ignore)
-    share = count // (threads or 1)
+def plain(count: int, listeners: int) -> float:
+    """The floor with listeners: the same, and a loop over functions."""
+    window: deque[tuple[float, str]] = deque(maxlen=1000)
+    audience = [listener() for _ in range(listeners)]
 
     def work() -> None:
-        for _ in range(share):
+        for _ in range(count):
+            record = (time.time(), NAME)
+            window.append(record)
+            for hear in audience:
+                hear(record)
+
+    return timed(work) / count
+
+
+def ours(count: int, listeners: int) -> float:
+    """Raise into a sink of the default size, what it trims meanwhile included."""
+    sink = SignalSink()
+    for _ in range(listeners):
+        sink.subscribe(listener())
+
+    def work() -> None:
+        for _ in range(count):
             sink.raise_signal(NAME)
 
-    seconds = _together(threads, work) if threads else _timed(work)
-    counted = sink.statistics()
-    measuring.check(counted.raised == count, f"{counted.raised} of {count} signals were recorded")
-    measuring.check(counted.live == min(count, sink.max_capacity), f"{counted.live} signals are live")
+    seconds = timed(work)
+    require_all(sink, count)
     return seconds / count
 
 
-def _together(threads: int, work: Callable[[], None]) -> float:
-    """Return wall seconds from the start of *threads* threads at *work* to the end of the last."""
+def together(count: int, threads: int) -> float:
+    """Raise into one sink from *threads* threads; wall seconds a signal."""
+    sink = SignalSink()
     start = threading.Barrier(threads + 1)
-    crew = [threading.Thread(target=lambda: (start.wait(), work())) for _ in range(threads)]
+
+    def work() -> None:
+        start.wait()
+        for _ in range(count // threads):
+            sink.raise_signal(NAME)
+
+    crew = [threading.Thread(target=work) for _ in range(threads)]
     for thread in crew:
         thread.start()
     start.wait()
     begin = time.perf_counter()
     for thread in crew:
         thread.join()
-    return time.perf_counter() - begin
+    seconds = time.perf_counter() - begin
+    require_all(sink, count)
+    return seconds / count
 
 
-def counting(count: int, *, fresh: bool) -> float:
-    """Return seconds per repeated scope count over 5 000 signals; *fresh*: with one new signal before each."""
-    sink = SignalSink(max_capacity=5000)
-    for number in range(5000):
-        sink.raise_signal(f"processing.failed:pri{number % 2}:w{number}")
-    measuring.check(sink.count_recent_in_scope(SCOPE, within=10) == 2500, "the scope holds 2500 signals")
+def require_all(sink: SignalSink, count: int) -> None:
+    """Stop unless the sink has recorded all and kept the newest."""
+    counted = sink.statistics()
+    check(counted.raised == count, f"{counted.raised} of {count} signals were recorded")
+    check(counted.live == min(count, sink.max_capacity), f"{counted.live} signals are live")
 
-    def ask() -> None:
+
+def blinker(count: int, listeners: int) -> float:
+    """``send``, its listeners held strongly; the cheaper way there."""
+    from blinker import Signal  # noqa: PLC0415  a peer, if it is installed
+
+    signal = Signal()
+    for _ in range(listeners):
+        signal.connect(listener(), weak=False)
+
+    def work() -> None:
         for _ in range(count):
-            sink.count_recent_in_scope(SCOPE, within=10)
+            signal.send(NAME)
 
-    def raise_and_ask() -> None:
+    return timed(work) / count
+
+
+def psygnal(count: int, listeners: int) -> float:
+    """``emit`` of one argument."""
+    from psygnal import SignalInstance  # noqa: PLC0415  a peer, if it is installed
+
+    signal = SignalInstance((str,))
+    for _ in range(listeners):
+        signal.connect(listener())
+
+    def work() -> None:
         for _ in range(count):
-            sink.raise_signal(NAME)
-            sink.count_recent_in_scope(SCOPE, within=10)
+            signal.emit(NAME)
 
-    return _timed(raise_and_ask if fresh else ask) / count
+    return timed(work) / count
 
 
-def measure(quick: bool) -> list[measuring.Row]:
-    """Run all cases, interleaved, and return a row for each."""
-    count, rounds = (5_000, 11) if quick else (20_000, 51)
-    ratios: dict[str, list[float]] = {"none": [], "one": [], "threads": [], "count": [], "fresh": []}
-    for _ in range(rounds):
-        floor = bare(count)
-        ratios["none"].append(raising(count) / floor)
-        ratios["one"].append(raising(count, listeners=1) / floor)
-        # Longer: a thread's turn alone lasts 5 ms.
-        ratios["threads"].append(raising(4 * count, threads=1) / raising(4 * count, threads=4))
-        ratios["count"].append(counting(count // 20, fresh=False) * 1e6)
-        ratios["fresh"].append(counting(count // 20, fresh=True) * 1e6)
-    return [
-        measuring.Row("raise_signal, no listener / bare append", "x", ratios["none"], "<= 2.75"),
-        measuring.Row("raise_signal, one listener / bare append", "x", ratios["one"], "<= 5.5"),
-        measuring.Row("rate of 4 threads / rate of 1, one sink", "x", ratios["threads"], ">= 0.8"),
-        measuring.Row("repeated scope count over 5 000 signals", "µs", ratios["count"], "<= 3"),
-        measuring.Row("raise and scope count over 5 000 signals", "µs", ratios["fresh"], "-"),
+def pyee(count: int, listeners: int) -> float:
+    """``emit`` of one argument."""
+    from pyee import EventEmitter  # noqa: PLC0415  a peer, if it is installed
+
+    emitter = EventEmitter()
+    for _ in range(listeners):
+        emitter.on(NAME, listener())
+
+    def work() -> None:
+        for _ in range(count):
+            emitter.emit(NAME, NAME)
+
+    return timed(work) / count
+
+
+def cases(count: int) -> dict[str, Measure]:
+    """Return what is measured, by name."""
+    every: dict[str, Callable[[int, int], float]] = {"a loop over functions": plain, "ephemeral": ours}
+    every |= {peer.__name__: peer for peer in (blinker, psygnal, pyee) if is_there(peer.__name__)}
+    found: dict[str, Measure] = {"append": lambda: append(count)}
+    for name, case in every.items():
+        for listeners in AUDIENCES:
+            found[f"{name}, {listeners}"] = lambda case=case, listeners=listeners: case(count, listeners)  # type: ignore[misc]
+    return found
+
+
+def measure(quick: bool) -> Result:
+    """Run all cases, interleaved."""
+    count, rounds = (2_000, 3) if quick else (20_000, 15)
+    took = interleaved(cases(count), rounds)
+    # Longer: a thread's turn alone lasts 5 ms.
+    crowd = interleaved({str(n): lambda n=n: together(4 * count, n) for n in (1, 4)}, rounds)  # type: ignore[misc]
+    goals = {0: at_most(2.2), 1: at_most(4.5)}
+    rows = [
+        Row(
+            f"raise_signal, {n} listeners / append of a stamp",
+            "x",
+            ratios(took[f"ephemeral, {n}"], took["append"]),
+            goals.get(n),
+        )
+        for n in AUDIENCES
     ]
-
-
-def _ignore(event: object) -> None:
-    pass
-
-
-def _timed(work: Callable[[], object]) -> float:
-    begin = time.thread_time()
-    work()
-    return time.thread_time() - begin
-
-
-if __name__ == "__main__":
-    measuring.main(__doc__, measure)
+    for n in AUDIENCES:
+        floor = took[f"a loop over functions, {n}"]
+        rows.append(
+            Row(f"the same / a loop over functions and an append, {n}", "x", ratios(took[f"ephemeral, {n}"], floor))
+        )
+        for peer in ("blinker", "psygnal", "pyee"):
+            if f"{peer}, {n}" in took:
+                ahead = ratios(took[f"{peer}, {n}"], took[f"ephemeral, {n}"])
+                rows.append(Row(f"rate / {peer}'s, {n} listeners", "x", ahead, at_least(1)))
+    rows.append(Row("rate of 4 threads / rate of 1, one sink", "x", ratios(crowd["1"], crowd["4"]), at_least(0.9)))
+    pictures = [
+        bars(
+            f"raise-{n}",
+            f"One signal, {n} listener{'' if n == 1 else 's'}",
+            {name.rpartition(",")[0]: took[name] for name in took if name.endswith(f", {n}")},
+            unit="µs",
+            scale=1e6,
+        )
+        for n in AUDIENCES
+    ]
+    return Result(rows, pictures)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import anyio
 import anyio.lowlevel
-import measuring
+from measuring import check
 
 from ephemeral import EphemeralKeyedWorkCoordinator, EphemeralOptions, Operation, SignalSink
 
@@ -50,8 +50,8 @@ async def soak(operations: int, keys: int) -> list[float]:
             memory.append(resident_mib())
             rate = operations / TENTHS / (time.perf_counter() - begin)
             print(f"{(tenth + 1) * 10:>4} %  {memory[-1]:7.1f} MiB  {rate:9,.0f} operations/s", flush=True)
-    measuring.check(work.total_enqueued == operations, f"{work.total_enqueued} of {operations} operations are counted")
-    measuring.check(work.total_failed == operations // 1000, f"{work.total_failed} operations failed")
+    check(work.total_enqueued == operations, f"{work.total_enqueued} of {operations} operations are counted")
+    check(work.total_failed == operations // 1000, f"{work.total_failed} operations failed")
     return memory
 
 
@@ -62,7 +62,7 @@ def main() -> None:
     memory = anyio.run(soak, operations, keys)
     growth = memory[-1] / memory[1] - 1
     print(f"from the second tenth to the last: {growth:+.1%}")
-    measuring.check(growth < 0.05, "memory grows")
+    check(growth < 0.05, "memory grows")
 
 
 if __name__ == "__main__":

@@ -94,8 +94,13 @@ def test_counting_again_looks_at_new_arrivals_only(monkeypatch: pytest.MonkeyPat
     window.trim(5.0)
     assert window.count("scope", "a", 0.0) == 5000
     index = window._indexes["scope", "a"]
-    matches = index._matches
-    monkeypatch.setattr(index, "_matches", lambda name: looked_at.append(name) or matches(name))
+    select = index._select
+
+    def look(log: Any, first: int) -> list[int]:
+        looked_at.extend(one[0] for one in log)
+        return select(log, first)
+
+    monkeypatch.setattr(index, "_select", look)
     assert window.count("scope", "a", 1.0) == 4000
     assert looked_at == []
     window.add([record(6.0, "a:new"), record(6.0, "b:new")])

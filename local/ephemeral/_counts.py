@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
+from bisect import bisect_left
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, Literal
 
-from ._patterns import Matcher, require_str
-from ._signals import in_scope, validate_name
+from ._patterns import require_str
+from ._signals import validate_name
+
+Selector = Callable[[Sequence[tuple[Any, ...] | None], int], list[int]]
+"""Returns which entries of a log are meant, numbered from the second argument on."""
 
 CountKind = Literal["prefix", "scope", "exact", "contains"]
 """How the text of a question is held against a name."""
@@ -28,10 +31,10 @@ class CountIndex:
             and from where to where its entries are sorted and stay as they are.
     """
 
-    __slots__ = ("_arrivals", "_gone", "_matches", "_stamps", "end", "standing")
+    __slots__ = ("_arrived", "_gone", "_select", "_sequences", "_stamps", "end", "standing")
 
     def __init__(self, kind: CountKind, text: str) -> None:
-        self._matches = _matcher(kind, text)
+        self._select = _selector(kind, text)
         self._forget()
         self.end = 0
         self.standing: tuple[object, list[float], int, int] = (self, [], 0, 0)
@@ -42,7 +45,7 @@ class CountIndex:
         if self.end < first:
             self._forget()
             self.end = first
-        elif self._arrivals and self._arrivals[0][0] < first:
+        elif self._sequences and self._sequences[0] < first:
             self._let_go(first)
         if self.end < end:
             self._take_in(log, base)
@@ -58,31 +61,40 @@ class CountIndex:
         # Sorted; before _gone all have left. Others may be reading it: it grows at the end, else it is replaced.
         self._stamps: list[float] = []
         self._gone = 0
-        self._arrivals: deque[tuple[int, float]] = deque()  # (sequence, stamp) of the same entries
+        # The same entries in order of arrival: their numbers, and their stamps.
+        self._sequences: deque[int] = deque()
+        self._arrived: deque[float] = deque()
 
     def _take_in(self, log: Sequence[tuple[Any, ...] | None], base: int) -> None:
-        matches, stamps, arrivals, is_own = self._matches, self._stamps, self._arrivals, False
-        for sequence, record in enumerate(log[self.end - base :], self.end):
-            if record is not None and matches(record[0]):
-                stamp = record[3]
-                arrivals.append((sequence, stamp))
-                if len(stamps) > self._gone and stamp < stamps[-1]:
-                    if not is_own:
-                        stamps, is_own = self._own_stamps(), True
-                    insort(stamps, stamp)
-                else:
-                    stamps.append(stamp)
+        found = self._select(log[self.end - base :], self.end)
+        if not found:
+            return
+        new: list[float] = [log[sequence - base][3] for sequence in found]  # type: ignore[index]  # none that is crossed out is found
+        self._sequences += found
+        self._arrived += new
+        stamps = self._stamps
+        # In order, nearly always, as in the window.
+        if (len(stamps) == self._gone or new[0] >= stamps[-1]) and sorted(new) == new:
+            stamps += new
+        else:
+            stamps = self._own_stamps()
+            stamps += new
+            stamps.sort()  # two runs and few strays: it merges them
 
     def _let_go(self, first: int) -> None:
-        arrivals, is_own = self._arrivals, False
-        while arrivals and arrivals[0][0] < first:
-            stamp = arrivals.popleft()[1]
-            if self._stamps[self._gone] == stamp:
-                self._gone += 1
-            else:
-                stamps, is_own = self._stamps if is_own else self._own_stamps(), True
-                del stamps[bisect_left(stamps, stamp, self._gone)]
-        if self._gone * 2 > len(self._stamps):
+        sequences, arrived, stamps, gone = self._sequences, self._arrived, self._stamps, self._gone
+        is_own = False
+        while sequences and sequences[0] < first:
+            sequences.popleft()
+            stamp = arrived.popleft()
+            if stamps[gone] != stamp:  # one that left before its elders: in a copy it is put ahead of them
+                if not is_own:
+                    self._gone = gone
+                    stamps, gone, is_own = self._own_stamps(), 0, True
+                stamps.insert(gone, stamps.pop(bisect_left(stamps, stamp, gone)))
+            gone += 1
+        self._gone = gone
+        if gone * 2 > len(stamps):
             self._own_stamps()
 
     def _own_stamps(self) -> list[float]:
@@ -92,13 +104,29 @@ class CountIndex:
         return self._stamps
 
 
-def _matcher(kind: CountKind, text: str) -> Matcher:
+def _selector(kind: CountKind, text: str) -> Selector:
+    """Return what picks the entries that *kind* of *text* means.
+
+    One loop each, since a call a name takes twice as long; and ``in`` first, which costs a third of ``startswith``.
+
+    Raises:
+        TypeError: *text* is no ``str``.
+        ValueError: *text* cannot match any name.
+    """
     text = str.__str__(require_str(_PARAMETERS.get(kind, kind), text))
     if kind == "prefix":
-        return lambda name: name.startswith(text)
+        return lambda log, first: [
+            number for number, one in enumerate(log, first) if one and text in one[0] and one[0].startswith(text)
+        ]
     if kind == "contains":
-        return lambda name: text in name
+        return lambda log, first: [number for number, one in enumerate(log, first) if one and text in one[0]]
     if kind == "exact":
-        return validate_name(text).__eq__
+        validate_name(text)
+        return lambda log, first: [number for number, one in enumerate(log, first) if one and one[0] == text]
     validate_name(text, "scope")
-    return lambda name: in_scope(name, text)
+    inside = f"{text}:"
+    return lambda log, first: [
+        number
+        for number, one in enumerate(log, first)
+        if one and text in one[0] and (one[0].startswith(inside) or one[0] == text)
+    ]
