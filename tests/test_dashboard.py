@@ -414,5 +414,11 @@ def test_one_process_needs_no_redis_for_it(tmp_path: Path) -> None:
     assert (ran.stdout.strip(), ran.stderr) == ("[]", "")
 
 
+def test_who_lacks_the_extra_is_told_its_name(tmp_path: Path) -> None:
+    code = "import sys; sys.modules['starlette'] = None; import ephemeral_redis.dashboard"
+    ran = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert "pip install 'ephemeral-redis[dashboard]'" in ran.stderr.splitlines()[-1]
+
+
 def test_the_picture_at_the_top_of_a_page_is_the_headline_of_the_picture_below_it() -> None:
     assert data_of(picture_frame(replace(outage(), namespace="x")))["headline"][0]["parts"][0] == {"name": "pri1"}

@@ -52,7 +52,7 @@ def app(source: SignalSink | FleetWatch, *, allowed_hosts: Collection[str] | Non
 
     It reads only while somebody looks, once for all who do; served by itself it reads from its start on, so that the
     first who looks sees the minutes before. It can change nothing, and knows no users: put it where only those come who
-    may see the names and payloads of signals. Runs on asyncio and trio, on one event loop.
+    may see the names and payloads of signals. Runs on one event loop: on asyncio, and where no server is read on trio.
 
     Args:
         source: A sink: what its bus shows of all its workers, or without a backend this process; or any other source.
