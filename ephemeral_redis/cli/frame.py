@@ -189,10 +189,10 @@ def _rung_line(rung: RungPicture, names: dict[str, str], now: float) -> Text:
     if rung.state != "up":
         line.append(f"  by {who(rung.by, names)}")
         line.append(f"  {_probe_text(rung, names, now)}")
+        if rung.failed_probes:
+            line.append(f" ({rung.failed_probes} failed)", "dim")
     if rung.failures:
         line.append(f"  {_count(rung.failures, 'failure')}", "" if rung.state == "up" else "dim")
-    if rung.failed_probes:
-        line.append(f", {_count(rung.failed_probes, 'failed probe')}", "dim")
     if rung.down_alone:
         line.append(f"  held down by {', '.join(who(origin, names) for origin in rung.down_alone)} alone", "yellow")
     return line

@@ -171,6 +171,7 @@ def doomed(server):
         worker.kill()
 
 
+@pytest.mark.long  # a record holds for 10 s
 async def test_a_worker_that_dies_is_shown_as_silent_and_then_gone(server, doomed):
     def is_silent(picture):
         return picture.workers and picture.read_at - picture.workers[0].told > 3
