@@ -244,6 +244,9 @@ class SharedHealthStore(HealthStore):
 
     def _decide(self, entry: SharedEntry, decision: Decision) -> None:
         change = decision(entry.current, self._backend.bus_time())
+        if change is None and self._decides_alone(entry):
+            entry.keep(decision)  # so it is here already; the fleet may know better
+            return
         if change is None:
             entry.came_true(decision)
             return
