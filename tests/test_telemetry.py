@@ -422,6 +422,30 @@ async def test_a_scrape_on_another_thread_sees_counters_that_only_grow(caplog: p
     assert value(series[-1], "ephemeral_coordinator_operations_total", coordinator="work", outcome="completed") == 300
 
 
+@pytest.mark.real_time
+async def test_nothing_that_collects_waits_for_a_loop(collection: Collection) -> None:
+    """As when an exporter is shut down on the loop's own thread, which waits for the exporter's last collection."""
+
+    def collect() -> None:
+        collected.append((scraped(watched), collection.series()))
+
+    collected: list[tuple[Series, Series]] = []
+    async with (
+        SignalSink() as sink,
+        PriorityProcessorAtom(1, process, sink),
+        EphemeralWorkCoordinator(process) as work,
+        SignalDispatcher() as dispatcher,
+    ):
+        watched = Watched(sink, work=work, dispatcher=dispatcher)
+        with OpenTelemetryMetrics(watched, collection.provider):
+            thread = threading.Thread(target=collect)
+            thread.start()
+            thread.join(20)  # the loop stands still meanwhile
+            assert not thread.is_alive()
+    [(scrape, told)] = collected
+    assert set(scrape) == set(told)
+
+
 # OpenTelemetry's instruments
 
 
