@@ -176,6 +176,25 @@ async def test_a_failover_is_seen_as_it_happens_and_its_items_by_how_they_ended(
         assert value(scraped(watched), "ephemeral_rung_state", state="up", **rung) == 1
 
 
+async def test_a_probe_under_way_is_seen() -> None:
+    async def probe() -> bool:
+        await anyio.sleep(1)
+        return True
+
+    async with (
+        SignalSink() as sink,
+        PriorityProcessorAtom(1, process, sink, failure_threshold=1, probe_interval=5, probe=probe) as atom,
+    ):
+        with pytest.raises(ConnectionError):
+            await atom.call("bad")
+        rung = {"sink": "default", "group": "default", "processor": "pri1"}
+        for seconds, state in ((4.5, "down"), (1, "probing"), (1, "up")):
+            await anyio.sleep(seconds)
+            series = scraped(Watched(sink))
+            seen = {state: value(series, "ephemeral_rung_state", state=state, **rung) for state in STATES}
+            assert seen == {**dict.fromkeys(STATES, 0), state: 1}
+
+
 async def test_both_exporters_tell_the_same(collection: Collection) -> None:
     async with (
         MemoryBus() as bus,
