@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from ephemeral_redis.cli.frame import MOST_ROWS, frame
+from ephemeral_redis.watch.changes import MAX_STEPS
 from ephemeral_redis.watch.picture import Change, ScopeRate, ServerPicture
 
 from .dashboard_kit import NOW, WHO, fleet, group, older, outage, rung, worker
@@ -75,6 +76,16 @@ def test_probes_in_vain_fill_one_row_between_edges() -> None:
         "probe failed, 5 times",
         "down",
     ]
+
+
+def test_a_run_of_probes_of_which_only_the_latest_are_remembered_is_said_to_have_been_longer() -> None:
+    steps = tuple(
+        Change(at=NOW - ago, kind=kind, processor="pri1", epoch=1, by=WHO["api-1"], is_edge=False)
+        for ago in range(MAX_STEPS // 2)
+        for kind in ("probe failed", "probing")
+    )
+    assert f"probe failed, {MAX_STEPS // 2}+ times" in text(fleet(changes=steps))
+    assert f"probe failed, {MAX_STEPS // 2 - 1} times" in text(fleet(changes=steps[2:]))
 
 
 def test_an_outage_of_the_bus_says_so_and_how_old_the_view_is() -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from rich.text import Text
 
 from ephemeral_redis._printable import printable
+from ephemeral_redis.watch.changes import MAX_STEPS
 from ephemeral_redis.watch.headline import headline
 
 from .words import clock_text, sentence_text, size_text, span_text, who, worker_names
@@ -207,29 +208,32 @@ def _probe_text(rung: RungPicture, names: dict[str, str], now: float) -> str:
 
 
 def _changes(picture: FleetPicture, names: dict[str, str]) -> Section:
-    def row(change: Change, times: int) -> Text:
-        style = _EDGE_STYLES.get(change.kind, "" if change.is_edge else "dim")
-        return Text.assemble(
-            ("  " + clock_text(change.at, picture.at), "dim"),
-            f"  {printable(change.processor):<12}  ",
-            (f"{printable(change.kind) + (f', {times} times' if times > 1 else ''):<24}", style),
-            f"  by {who(change.by, names)}",
-        )
-
     # Probes that fail one after the other fill one row, or they would push out what matters.
     runs = [list(run) for _, run in groupby(picture.changes, key=lambda change: (change.processor, change.is_edge))]
-    rows = [
-        row(change, times)
-        for run in runs
-        for change, times in ([(change, 1) for change in run] if run[0].is_edge else [_folded(run)])
-    ]
+    steps = [run for run in runs if not run[0].is_edge]
+    # Of steps the latest are remembered, so the oldest run of them may have been longer.
+    is_cut = sum(map(len, steps)) >= MAX_STEPS
+    rows: list[Text] = []
+    for run in runs:
+        if run[0].is_edge:
+            rows += [_change_row(change, "", names, picture.at) for change in run]
+        else:
+            last = next((change for change in run if change.kind != "probing"), run[0])
+            times = sum(change.kind == last.kind for change in run)
+            more = "+" if is_cut and run is steps[-1] else ""
+            said = f", {times}{more} times" if times > 1 or more else ""
+            rows.append(_change_row(last, said, names, picture.at))
     return Section(Text("CHANGES", style="bold"), rows, 3)
 
 
-def _folded(run: Sequence[Change]) -> tuple[Change, int]:
-    """Return the last step of a run of them that has an outcome, and how often that came."""
-    last = next((change for change in run if change.kind != "probing"), run[0])
-    return last, sum(change.kind == last.kind for change in run)
+def _change_row(change: Change, times: str, names: dict[str, str], now: float) -> Text:
+    style = _EDGE_STYLES.get(change.kind, "" if change.is_edge else "dim")
+    return Text.assemble(
+        ("  " + clock_text(change.at, now), "dim"),
+        f"  {printable(change.processor):<12}  ",
+        (f"{printable(change.kind) + times:<24}", style),
+        f"  by {who(change.by, names)}",
+    )
 
 
 _COLUMNS: tuple[tuple[str, int, Callable[[WorkerPicture], str]], ...] = (
