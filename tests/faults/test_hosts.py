@@ -103,20 +103,19 @@ def test_a_loop_that_is_blocked_keeps_neither_its_signals_nor_the_fleet_waiting(
         blocked.ask("rate", raises=0, calls=20)
         raised = blocked.books().numbers + 500
         blocked.tell("block", seconds=5, raises=500)
-        began_at = time.monotonic()
         # What it had raised leaves all the same, though its loop has not had a turn since.
         fleet.until(lambda: all(member.books().runs[blocked.origin] == [[0, raised - 1]] for member in others))
         # And health goes on without it.
         with fleet.broken():
             fleet.until(lambda: all(member.health()["state"] != "up" for member in others))
         fleet.until(lambda: all(member.health()["state"] == "up" for member in others))
-        assert time.monotonic() - began_at < 5, "too late to say anything: the loop was free again"
+        (fleet.folder / "rest").touch()
         blocked.wait()
         book = blocked.books()
         assert book.bus["is_degraded"] is False
         assert book.bus["reconnects"] == 0
         fleet.until(lambda: all(fleet.are_up()))
-        judge(fleet, tried, f"loop of 1 of 3 workers busy for 5 s ({loop}), primary out meanwhile")
+        judge(fleet, tried, f"loop of 1 of 3 workers busy for 5 s at least ({loop}), primary out meanwhile")
 
 
 def test_a_worker_that_is_stopped_while_it_probes_holds_up_nobody(server, tried):
@@ -152,10 +151,10 @@ def test_thirty_two_workers_agree(server, tried):
         fleet.go_on(2)
         for _ in range(2):
             with fleet.broken():
-                fleet.until(lambda: not any(fleet.are_up()), 60)
+                fleet.until(lambda: not any(fleet.are_up()))
                 fleet.go_on(1)
-            fleet.until(lambda: all(fleet.are_up()), 60)
-        fleet.settle(60)
+            fleet.until(lambda: all(fleet.are_up()))
+        fleet.settle()
         edges = [edge[0] for book in fleet.books() for edge in book.edges]
         assert edges.count("failover.requested:pri1→pri2") == edges.count("failover.restored:pri1") == 2
         judge(fleet, tried, "32 workers of 5/s, primary out twice")

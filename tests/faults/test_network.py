@@ -11,6 +11,8 @@ import random
 
 import pytest
 
+from ephemeral_redis._scripts import script
+
 from .kit.fleet import Fleet
 from .kit.proxy import SERVERS_SIDE, WORKERS_SIDE, Proxy, Weather
 
@@ -99,7 +101,7 @@ def test_replies_lost_after_the_server_did_what_it_was_told_double_nothing(serve
     with fleet_behind_proxy(server) as (proxy, fleet):
         fleet.run(raises=200, calls=20)
         for number in range(1, 11):
-            proxy.lose_replies(5)
+            proxy.lose_replies(5, script("publish").digest.encode())
             fleet.until(lambda number=number: proxy.lost_replies == 5 * number)
             fleet.go_on(0.1)
         with fleet.broken():
@@ -109,7 +111,7 @@ def test_replies_lost_after_the_server_did_what_it_was_told_double_nothing(serve
         fleet.until(lambda: proxy.lost_replies == 80)
         fleet.until(lambda: all(fleet.are_up()))
         judge(fleet, tried, "80 replies lost after the command was applied, 3 workers of 200/s, primary out once")
-        assert sum(book.bus["duplicate"] for book in fleet.books()) > 0
+        assert sum(book.bus["duplicate"] for book in fleet.books()) >= 50
         assert all(book.bus["missed"] == book.bus["dropped"] == 0 for book in fleet.books())
 
 
@@ -121,7 +123,8 @@ def test_a_black_hole_is_noticed_and_makes_no_raise_wait(server, tried, weather)
         fleet.run(raises=200, calls=20)
         fleet.go_on(1)
         proxy.weather = weather
-        fleet.until(lambda: all(book.bus["is_degraded"] for book in fleet.books()), 3)
+        # A second without an answer; the rest is for a machine that is busy with other things.
+        fleet.until(lambda: all(book.bus["is_degraded"] for book in fleet.books()), 5)
         fleet.go_on(2)
         with fleet.broken():
             # Alone, each trips by what it sees itself.

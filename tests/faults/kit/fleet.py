@@ -24,7 +24,7 @@ from ephemeral_redis import _codec
 from .account import Books, disagreements, figures, one_edge_each, one_health, one_prober
 
 WORKER = Path(__file__).with_name("worker.py")
-ANSWER_SECONDS = 30.0
+ANSWER_SECONDS = 90.0
 LADDER = {"failure_threshold": 3, "probe_interval": 0.2, "timeout": 1.0, "reroute_failed": True}
 _unique = itertools.count()
 
@@ -213,7 +213,7 @@ class Fleet:
         """Let traffic go on for so long."""
         threading.Event().wait(seconds)
 
-    def until(self, condition, seconds=20.0, *, why=lambda: "it never came true"):
+    def until(self, condition, seconds=60.0, *, why=lambda: "it never came true"):
         """Wait until *condition* holds; fails after *seconds*, and says *why*."""
         deadline = time.monotonic() + seconds
         while not condition():
@@ -239,7 +239,7 @@ class Fleet:
         finally:
             flag.unlink()
 
-    def settle(self, seconds=20.0):
+    def settle(self, seconds=60.0):
         """End all traffic, and wait until the last of it has arrived with everybody who lives.
 
         Each raises one signal more, by which the others see what of those before never came.

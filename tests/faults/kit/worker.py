@@ -163,10 +163,10 @@ class Worker:
         next(service for service in self.services if service.name == processor).is_broken_here = is_broken
 
     def do_block(self, seconds, raises=0):
-        """Raise so many, and then keep the loop busy without a rest."""
+        """Raise so many, and then keep the loop busy without a rest, until it is allowed to rest."""
         self.do_raise(raises)
         until = time.monotonic() + seconds
-        while time.monotonic() < until:
+        while time.monotonic() < until or not Path(OPTIONS["folder"], "rest").exists():
             pass
 
     def do_raise(self, count):
