@@ -180,6 +180,19 @@ async def test_what_was_decided_alone_waits_for_the_fleet_though_the_outage_is_t
         assert one.record.state == two.record.state == "isolated"
 
 
+async def test_what_is_wished_for_alone_reaches_the_fleet_though_it_seems_true_here():
+    async with fleet(2) as (bus, (one, two)):
+        one.store.isolate("pri1", one.now())
+        await settle()
+        bus.cut(one.backend)
+        two.store.reset("pri1", two.now())
+        await settle()
+        one.store.isolate("pri1", one.now())
+        bus.join()
+        await settle()
+        assert one.record.state == two.record.state == "isolated"
+
+
 async def test_the_fleets_edge_is_told_though_who_tipped_the_scales_was_down_alone_before():
     async with fleet(2, threshold=2, quorum=2) as (_, (one, two)):
         two.fail()

@@ -149,7 +149,7 @@ class Fleet:
         if worker.is_open:
             yield from self._calls(index, worker)
             yield from self._probes(index, worker)
-            if left["isolates"] and worker.entry.expected.state != "isolated":
+            if left["isolates"]:
                 yield Action("isolate", index)
             if left["resets"]:
                 yield Action("reset", index)
