@@ -8,6 +8,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
@@ -141,13 +142,13 @@ class SinkBus:
     ) -> None:
         self.backend = backend
         self.now = now
-        self.renew_origin = renew_origin
         self.statistics = statistics
         self.get_ladders = get_ladders
         self.publish = backend.publish
         self.undelivered = 0
         self._store = store
         self._deliver = deliver
+        self._renew_origin = renew_origin
         self._inbox: deque[Record] = deque()
         self._loop: Loop | None = None
         self._thread: threading.Thread | None = None
@@ -203,13 +204,13 @@ class SinkBus:
     def open(self) -> None:
         """Open from plain code: listeners are called on a thread of the sink's own."""
         self._begin(None)
+        # First: from then on what arrives is delivered, and by one thread.
+        self._start_delivery()
         try:
-            self.backend.open(self).result()
+            self._open_backend().result()
         except BaseException:
             self._end(self.backend.close(0.0).result())
             raise
-        self._thread = threading.Thread(target=self._deliver_for_ever, name="ephemeral-delivery", daemon=True)
-        self._thread.start()
 
     def close(self) -> None:
         """Close what `open` opened."""
@@ -219,7 +220,7 @@ class SinkBus:
         """Open on a loop, which listeners are called on."""
         self._begin(current_loop())
         try:
-            await wait_for_future(self.backend.open(self))
+            await wait_for_future(self._open_backend())
         except BaseException:
             with anyio.CancelScope(shield=True):
                 self._end(await wait_for_future(self.backend.close(0.0)))
@@ -229,6 +230,12 @@ class SinkBus:
         """Close what `open_async` opened; waits for `CLOSE_SECONDS` at most, cancelled or not."""
         with anyio.CancelScope(shield=True):
             self._end(await wait_for_future(self.backend.close(CLOSE_SECONDS)))
+
+    def _open_backend(self) -> Future[None]:
+        opened = self.backend.open(self)
+        # Another one than before where the sink is opened for the second time, or in a fork for the first.
+        self._renew_origin(self.backend.origin)
+        return opened
 
     def _begin(self, loop: Loop | None) -> None:
         self._loop = loop
@@ -253,12 +260,24 @@ class SinkBus:
                 self.undelivered += 1
         self._wake()
 
+    def renew_origin(self, origin: str) -> None:
+        """Be another sink: this process is a fork, and has of its parent's threads none.
+
+        What waited for listeners is the parent's to deliver.
+        """
+        self._inbox.clear()
+        self._arrived = threading.Event()
+        self._thread = None
+        self._renew_origin(origin)
+
     def missed(self, count: int) -> None:
         """Raise ``bus.gap:<count>`` here, and here only."""
         self.receive([(f"bus.gap:{count}", 0, None, self.now(), None, None, self.backend.origin)])
 
     def _wake(self) -> None:
         if self._loop is None:
+            if self._thread is None:
+                self._start_delivery()
             self._arrived.set()
         elif not self._is_scheduled:
             self._is_scheduled = True
@@ -276,6 +295,10 @@ class SinkBus:
             self._deliver(self._inbox.popleft())
         # Others have their turn on the loop before the rest.
         self._wake()
+
+    def _start_delivery(self) -> None:
+        self._thread = threading.Thread(target=self._deliver_for_ever, name="ephemeral-delivery", daemon=True)
+        self._thread.start()
 
     def _deliver_for_ever(self) -> None:
         while self._is_open:
