@@ -42,6 +42,7 @@ HEADERS = {
     # Whatever a name holds, nothing but the page's own files is run, drawn or asked.
     "content-security-policy": "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'self'",
     "x-content-type-options": "nosniff",
+    "cross-origin-resource-policy": "same-origin",
     "referrer-policy": "no-referrer",
     "cache-control": "no-cache",
 }
