@@ -16,7 +16,7 @@ from redis.asyncio import Redis
 from redis.asyncio.sentinel import MasterNotFoundError
 from redis.exceptions import MovedError, RedisClusterException, RedisError
 
-from ._client import check_url, client_settings, redacted_url, url_factory
+from ._client import check_url, client_settings, close_clients, redacted_url, url_factory
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -45,7 +45,8 @@ FindServer: TypeAlias = "Callable[[], Awaitable[Server]]"
 """Returns the server as it is now; raises what redis-py raises."""
 
 ASK_SECONDS = 0.5
-"""How long a sentinel, or a node that is asked for the way, may take: where one hangs there is time for the next."""
+"""How long the answer of a sentinel, or of a node that is asked for the way, may take: where one hangs there is time
+for the next."""
 
 ASK_AGAIN_SECONDS = 1.0
 """How often sentinels are asked whether the master still is the one. After a failover by hand, or of a master that was
@@ -150,7 +151,7 @@ class _Sentinels:
     def __init__(self, places: Places, options: dict[str, Any], of_sentinels: dict[str, Any]) -> None:
         self._places = places
         self._options = options
-        settings = _asking("sentinel")
+        settings = client_settings("sentinel", timeout=ASK_SECONDS)
         # Old sentinels let nobody name himself.
         settings.pop("client_name", None)
         # Who encrypts the way to the server does so on the way to those who know where it is.
@@ -187,8 +188,7 @@ class _Sentinels:
         try:
             yield clients
         finally:
-            for client in clients:
-                await _close(client)
+            await close_clients(*clients)
 
     def _make_clients(self) -> list[Any]:
         make: Any = Redis
@@ -249,7 +249,7 @@ class _Nodes:
         """Follow the way that the node shows."""
         for _ in range(_MOST_MOVES):
             make = self._places.at(host, port, self._options)
-            client = make(**_asking("way"))
+            client = make(**client_settings("way", timeout=ASK_SECONDS))
             try:
                 # Anything that is asked of a key of the namespace: who does not have it says who does.
                 await client.hget(self._keys.marks, b"layout")
@@ -260,17 +260,8 @@ class _Nodes:
             else:
                 return Server(make, (host, port))
             finally:
-                await _close(client)
+                await close_clients(client)
         raise RedisClusterException(f"the nodes of the cluster send each other {self._keys.marks!r}")
-
-
-def _asking(purpose: str) -> dict[str, Any]:
-    return {**client_settings(purpose, timeout=ASK_SECONDS), "socket_connect_timeout": ASK_SECONDS}
-
-
-async def _close(client: Any) -> None:
-    with anyio.CancelScope(shield=True), anyio.move_on_after(1):
-        await client.aclose()
 
 
 def _kind_of(url: object) -> str | None:

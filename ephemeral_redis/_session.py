@@ -14,7 +14,7 @@ from redis.exceptions import ResponseError
 from ephemeral.abc import BusUnavailableError, HealthNews
 
 from . import _codec
-from ._client import READER_SECONDS, client_settings, patience_of
+from ._client import READER_SECONDS, client_settings, close_clients, patience_of
 from ._errors import SignalBusError
 from ._reader import ControlReader, SignalReader
 from ._refusals import is_passing
@@ -122,9 +122,7 @@ class Session:
         finally:
             self.is_up = False
             self._break_off()
-            with anyio.CancelScope(shield=True), anyio.move_on_after(1):
-                for client in (command, control, signals):
-                    await client.aclose()
+            await close_clients(command, control, signals)
 
     async def leave(self) -> None:
         """Take back what this sink told of itself, if the server can be reached; else that ages out."""

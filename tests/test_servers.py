@@ -7,7 +7,8 @@ import pytest
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import MovedError, RedisClusterException
 
-from ephemeral_redis import RedisSignalBackend, _servers
+from ephemeral import testing
+from ephemeral_redis import RedisSignalBackend, _client, _servers
 from ephemeral_redis._keys import Keys
 from ephemeral_redis._servers import Places
 
@@ -16,7 +17,7 @@ KEYS = Keys("shop")
 
 @pytest.fixture
 def anyio_backend():
-    return "asyncio", {}  # redis-py's clients run on nothing else
+    return testing.virtual_time("asyncio")  # redis-py's clients run on nothing else
 
 
 @pytest.mark.parametrize(
@@ -194,3 +195,26 @@ async def test_a_master_that_was_replaced_is_left(monkeypatch):
     with anyio.fail_after(5):
         await server.moved()
     assert next(answers, None) is None
+
+
+class Closing:
+    """A client that closes at once, never, or with an error."""
+
+    def __init__(self, how):
+        self._how = how
+        self.is_closed = False
+
+    async def aclose(self):
+        if self._how == "never":
+            await anyio.sleep_forever()
+        if self._how == "error":
+            raise RedisConnectionError("Timed out closing connection")
+        self.is_closed = True
+
+
+async def test_a_client_that_does_not_close_holds_up_no_other_and_raises_nothing():
+    well = [Closing("at once") for _ in range(2)]
+    began_at = anyio.current_time()
+    await _client.close_clients(Closing("error"), well[0], Closing("never"), Closing("never"), well[1])
+    assert all(client.is_closed for client in well)
+    assert anyio.current_time() - began_at == _client.CLOSE_SECONDS

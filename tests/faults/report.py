@@ -47,7 +47,12 @@ class Outcomes:
         else:
             self._outcomes.setdefault(report.nodeid, "passed")
         if report.when == "teardown":
-            self._tried[report.nodeid] = [what for name, what in report.user_properties if name == "tried"]
+            tried: dict[tuple[str, str], dict] = {}
+            for name, what in report.user_properties:
+                if name == "tried":
+                    # Said first without figures, it is there even if the test fails before it has some.
+                    tried.setdefault((what["area"], what["what"]), {}).update(what)
+            self._tried[report.nodeid] = list(tried.values())
 
     def pytest_sessionfinish(self) -> None:
         outcomes = list(self._outcomes.values())

@@ -43,17 +43,18 @@ def places(server):
 @pytest.mark.parametrize("place", [0, 1], ids=["port", "socket"])
 def test_names_and_passwords_with_odd_signs(server, emptied, tried, place):
     where, scheme, name = places(server)[place]
+    tried("Addresses", f"{name}, user and password full of odd signs, in the URL and as options")
     user = f"{quote('o@d:d/', safe='')}:{quote(ODD, safe='')}"
     works(f"{scheme}://{user}@{where}")
     emptied.flushall()
     works(f"{scheme}://{where}", username="o@d:d/", password=ODD)
-    tried("Addresses", f"{name}, user and password full of odd signs, in the URL and as options")
 
 
 @pytest.mark.parametrize("place", [0, 1], ids=["port", "socket"])
 @pytest.mark.parametrize("protocol", [2, 3])
 def test_both_protocols(server, emptied, tried, place, protocol):
     where, scheme, name = places(server)[place]
+    tried("Addresses", f"{name}, RESP{protocol}")
     works(f"{scheme}://{where}", protocol=protocol)
     emptied.flushall()
     url = f"{scheme}://{where}?protocol={protocol}"
@@ -61,21 +62,20 @@ def test_both_protocols(server, emptied, tried, place, protocol):
     with SignalSink(backend=RedisSignalBackend.from_url(url, namespace="shop", require=True)):
         known = [client for client in emptied.client_list() if client["name"].startswith("ephemeral-")]
         assert {client["resp"] for client in known} == {str(protocol)}
-    tried("Addresses", f"{name}, RESP{protocol}")
 
 
 @pytest.mark.parametrize("place", [0, 1], ids=["port", "socket"])
 def test_another_database(server, emptied, tried, place):
     where, scheme, name = places(server)[place]
+    tried("Addresses", f"{name}, database 3")
     works(f"{scheme}://{where}/3" if scheme == "redis" else f"{scheme}://{where}?db=3")
     assert emptied.dbsize() == 0
     with redis.Redis.from_url(server.url, db=3) as third:
         assert third.exists("{shop}:h", "{shop}:s") == 2
-    tried("Addresses", f"{name}, database 3")
 
 
 @pytest.mark.parametrize("place", [0, 1], ids=["port", "socket"])
 def test_a_workers_rights(server, emptied, tried, place):
     where, scheme, name = places(server)[place]
-    works(f"{scheme}://worker:secret@{where}")
     tried("Addresses", f"{name}, a worker's rights")
+    works(f"{scheme}://worker:secret@{where}")

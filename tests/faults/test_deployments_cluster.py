@@ -37,6 +37,7 @@ def epochs(fleet):
 
 @pytest.mark.parametrize("masters", [1, 3])
 def test_all_of_the_bus_works_wherever_the_namespace_lies(masters, tried):
+    tried("Cluster", f"{masters} node{'s' if masters > 1 else ''}, a namespace on each, found from any node")
     with Cluster(masters) as cluster:
         on_each = {cluster.owner(name): name for name in (f"shop-{number}" for number in range(50))}
         assert len(on_each) == masters
@@ -45,12 +46,11 @@ def test_all_of_the_bus_works_wherever_the_namespace_lies(masters, tried):
             # Any one node is enough to find the others.
             anyone = cluster.nodes[number - 1].tcp_url.replace("redis://", "redis+cluster://")
             works(anyone, f"{namespace}-again")
-    tried("Cluster", f"{masters} node{'s' if masters > 1 else ''}, a namespace on each, found from any node")
 
 
 def test_a_workers_rights_suffice(three, tried):
-    works(three.url.replace("://", "://worker:secret@"))
     tried("Cluster", "a worker's rights")
+    works(three.url.replace("://", "://worker:secret@"))
 
 
 def test_a_node_that_does_not_have_the_namespace_says_how_to_find_it(three):
@@ -65,6 +65,8 @@ def test_a_node_that_does_not_have_the_namespace_says_how_to_find_it(three):
 
 
 def test_a_slot_that_moves_away_under_load_and_back_loses_and_doubles_nothing(three, tried):
+    what = "slot moved away, back and away under 3 of 300/s, while a primary is out"
+    tried("Cluster", what)
     with Fleet(three.url, server=three.nodes[0].url, count=3) as fleet:
         home = three.owner(fleet.namespace)
         away = next(node for node in three.nodes if node is not home)
@@ -85,10 +87,11 @@ def test_a_slot_that_moves_away_under_load_and_back_loses_and_doubles_nothing(th
         fleet.settle(60)
         assert fleet.disagreements() == []
         assert all(book.bus["missed"] == book.bus["dropped"] == 0 for book in fleet.books())
-        tried("Cluster", "slot moved away, back and away under 3 of 300/s, while a primary is out", **fleet.figures())
+        tried("Cluster", what, **fleet.figures())
 
 
 def test_a_slot_that_stays_half_moved_is_waited_for(three, until, tried):
+    tried("Cluster", "slot half moved: waited for, nothing lost")
     home = three.owner("half")
     away = next(node for node in three.nodes if node is not home)
     with SignalSink(backend=RedisSignalBackend.from_url(three.url, namespace="half", require=True)) as sink:
@@ -111,11 +114,12 @@ def test_a_slot_that_stays_half_moved_is_waited_for(three, until, tried):
         mover.join()
         until(lambda: not sink.is_degraded, 60)
         assert sink.backend.count("a", 60).result(5) == 2
-    tried("Cluster", "slot half moved: waited for, nothing lost")
 
 
 @pytest.mark.parametrize("how", ["killed", "frozen"])
 def test_a_node_that_goes_is_followed_by_its_replica(how, tried):
+    what = f"node {how} under 3 of 300/s, replica takes over, while a primary is out"
+    tried("Cluster", what)
     with Cluster(3, spares=1) as cluster:
         fleet = Fleet(cluster.url, server=cluster.nodes[0].url, count=3)
         home, spare = cluster.owner(fleet.namespace), cluster.nodes[3]
@@ -135,14 +139,13 @@ def test_a_node_that_goes_is_followed_by_its_replica(how, tried):
             fleet.until(lambda: all(fleet.are_up()), 60)
             fleet.settle(60)
             assert fleet.disagreements(forgot=True) == []
-            tried(
-                "Cluster", f"node {how} under 3 of 300/s, replica takes over, while a primary is out", **fleet.figures()
-            )
+            tried("Cluster", what, **fleet.figures())
 
 
 # redis-py's own client for clusters closes its connections when it likes; they end here, and in no later test.
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
 def test_a_client_for_clusters_of_ones_own_making_will_do(three, until, tried):
+    tried("Cluster", "client_factory that makes a RedisCluster")
     port = int(three.nodes[0].tcp_url.rpartition(":")[2])
 
     def sink():
@@ -156,4 +159,3 @@ def test_a_client_for_clusters_of_ones_own_making_will_do(three, until, tried):
         until(lambda: two.detect("a"))
         assert two.backend.count("a", 60).result(5) == 1
     gc.collect()
-    tried("Cluster", "client_factory that makes a RedisCluster")

@@ -49,6 +49,8 @@ def judge(fleet, tried, what):
 
 @pytest.mark.parametrize("how", ["killed", "frozen", "told to step back"])
 def test_a_master_that_goes_takes_no_health_with_it(sentinels, tried, how):
+    what = f"master {how} under 3 of 300/s, while a primary is out"
+    tried("Sentinel", what)
     with Fleet(sentinels.url, server=sentinels.master.url, count=3) as fleet:
         fleet.run(raises=300, calls=20)
         with fleet.broken():
@@ -72,19 +74,20 @@ def test_a_master_that_goes_takes_no_health_with_it(sentinels, tried, how):
                 fleet.go_on(1)
         fleet.until(lambda: all(fleet.are_up()), 60)
         assert fleet.row().record.epoch >= max(before)
-        judge(fleet, tried, f"master {how} under 3 of 300/s, while a primary is out")
+        judge(fleet, tried, what)
 
 
 def test_a_sentinel_that_hangs_and_one_that_is_dead_are_passed_over(sentinels, tried):
+    tried("Sentinel", "first sentinel hangs, second is dead")
     sentinels.freeze_sentinel(0)
     sentinels.kill_sentinel(1)
     began_at = time.monotonic()
     works(sentinels.url)
     assert time.monotonic() - began_at < 5
-    tried("Sentinel", "first sentinel hangs, second is dead")
 
 
 def test_without_a_master_a_worker_starts_alone_or_says_why_not(sentinels, until, tried):
+    tried("Sentinel", "worker started while no master is known, and one that requires it")
     sentinels.kill_sentinel(2)
     sentinels.kill_sentinel(1)
     sentinels.master.kill()
@@ -101,10 +104,10 @@ def test_without_a_master_a_worker_starts_alone_or_says_why_not(sentinels, until
         sentinels.servers[0].restart()
         until(lambda: not sink.is_degraded, 60)
         assert sink.backend.count("a", 60).result(5) == 1
-    tried("Sentinel", "worker started while no master is known, and one that requires it")
 
 
 def test_leaving_while_nobody_knows_a_master_takes_no_longer_than_the_promise(sentinels, caplog, tried):
+    tried("Sentinel", "leaving while master and sentinels are dead")
     with SignalSink(backend=RedisSignalBackend.from_url(sentinels.url, namespace="shop", require=True)) as sink:
         sentinels.kill_sentinels()
         sentinels.servers[0].kill()
@@ -112,21 +115,22 @@ def test_leaving_while_nobody_knows_a_master_takes_no_longer_than_the_promise(se
         began_at = time.monotonic()
     assert time.monotonic() - began_at < 4
     assert "closed with 1 signal that" in caplog.text
-    tried("Sentinel", "leaving while master and sentinels are dead")
 
 
 def test_servers_and_sentinels_that_know_their_users(tried):
+    tried("Sentinel", "a worker's rights, and sentinels with a password")
     with Sentinels(password="watched", arguments=rights("worker")) as sentinels:
         url = sentinels.url.replace("://", "://worker:secret@")
         works(url, sentinel_kwargs={"password": "watched"})
-        with pytest.raises(SignalBusError, match=r"(?i)no master for .*authenticat"):
-            works(url)
-    tried("Sentinel", "a worker's rights, and sentinels with a password")
+        backend = RedisSignalBackend.from_url(url, namespace="shop", require=True)
+        with pytest.raises(SignalBusError, match=r"(?i)no master for .*authenticat"), SignalSink(backend=backend):
+            pass
 
 
 # The clients that redis-py's Sentinel makes for itself are closed by nobody else, and by us not always in time.
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
 def test_a_client_of_sentinels_of_ones_own_making_will_do(sentinels, until, tried):
+    tried("Sentinel", "client_factory that makes a master_for, master killed")
     hosts = [("127.0.0.1", port) for port in sentinels.ports]
 
     def sink():
@@ -153,4 +157,3 @@ def test_a_client_of_sentinels_of_ones_own_making_will_do(sentinels, until, trie
         one.raise_signal("b")
         until(lambda: two.detect("b"), 60)
     gc.collect()
-    tried("Sentinel", "client_factory that makes a master_for, master killed")

@@ -44,13 +44,14 @@ def refused(url, **options):
 
 def test_a_server_that_the_authority_vouches_for_is_used(way, authority, tried):
     open_port, name = way
+    tried("TLS", f"authority of one's own, {name}")
     with open_port(authority, "localhost") as port:
         works(f"rediss://localhost:{port}", ssl_ca_certs=authority.ca)
-    tried("TLS", f"authority of one's own, {name}")
 
 
 def test_one_that_it_does_not_vouch_for_is_refused_and_it_is_said_why(way, authority, tmp_path, tried):
     open_port, name = way
+    tried("TLS", f"authority that the worker does not know: refused, {name}")
     with open_port(authority, "localhost") as port:
         options = {"namespace": "shop", "ssl_ca_certs": Authority(tmp_path).ca}
         url = f"rediss://:hunter2@localhost:{port}"
@@ -60,24 +61,23 @@ def test_one_that_it_does_not_vouch_for_is_refused_and_it_is_said_why(way, autho
         with SignalSink(backend=RedisSignalBackend.from_url(url, **options)) as sink:
             assert sink.is_degraded
             assert "certificate verify failed" in sink.statistics().bus.last_error
-    tried("TLS", f"authority that the worker does not know: refused, {name}")
 
 
 def test_a_name_that_is_not_the_servers_is_refused(way, authority, tried):
     open_port, name = way
+    tried("TLS", f"certificate of another host: refused, {name}")
     with open_port(authority, "elsewhere.example") as port:
         assert "Hostname mismatch" in refused(f"rediss://localhost:{port}", ssl_ca_certs=authority.ca)
-    tried("TLS", f"certificate of another host: refused, {name}")
 
 
 def test_workers_show_certificates_of_their_own(way, authority, tried):
     open_port, name = way
+    tried("TLS", f"workers with certificates (mutual), and without: refused, {name}")
     certificate, key = authority.issue("worker")
     with open_port(authority, "localhost", asks_for_certificates=True) as port:
         url = f"rediss://localhost:{port}"
         works(url, ssl_ca_certs=authority.ca, ssl_certfile=certificate, ssl_keyfile=key)
         refused(url, ssl_ca_certs=authority.ca)
-    tried("TLS", f"workers with certificates (mutual), and without: refused, {name}")
 
 
 def test_a_url_without_tls_at_a_port_with_it_is_refused(way, authority):
@@ -96,6 +96,7 @@ def fellows(authority):
 
 @pytest.mark.long
 def test_sentinels_and_their_servers_speak_tls_alone(fellows, until, tried):
+    tried("TLS", "three sentinels, master and replica, master killed")
     with Sentinels(authority=fellows) as sentinels:
         assert sentinels.url.startswith("rediss+sentinel://")
         works(sentinels.url, ssl_ca_certs=fellows.ca)
@@ -104,15 +105,14 @@ def test_sentinels_and_their_servers_speak_tls_alone(fellows, until, tried):
             sentinels.master.kill()
             until(lambda: sink.is_degraded)
             until(lambda: not sink.is_degraded, 60)
-    tried("TLS", "three sentinels, master and replica, master killed")
 
 
 @pytest.mark.long
 def test_nodes_of_a_cluster_speak_tls_alone(fellows, until, tried):
+    tried("TLS", "three nodes of a cluster, a namespace on each")
     with Cluster(3, authority=fellows) as cluster:
         assert cluster.url.startswith("rediss+cluster://")
         on_each = {cluster.owner(name): name for name in (f"shop-{number}" for number in range(50))}
         assert len(on_each) == 3
         for namespace in on_each.values():
             works(cluster.url, namespace, ssl_ca_certs=fellows.ca)
-    tried("TLS", "three nodes of a cluster, a namespace on each")

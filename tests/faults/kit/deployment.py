@@ -35,7 +35,7 @@ def works(url, namespace="shop", **options):
 async def _use(url, namespace, options):
 
     def sink():
-        return SignalSink(backend=RedisSignalBackend.from_url(url, namespace=namespace, require=True, **options))
+        return SignalSink(backend=RedisSignalBackend.from_url(url, namespace=namespace, **options))
 
     def rung(process, of, priority):
         return PriorityProcessorAtom(priority, process, of, failure_threshold=1, probe_interval=60, reroute_failed=True)
@@ -49,6 +49,9 @@ async def _use(url, namespace, options):
             rung(broken, two, 1) as other,
             rung(sound, two, 2),
         ):
+            # Not at the first try on a machine that others share: so long a handshake may take.
+            while one.is_degraded or two.is_degraded:  # noqa: ASYNC110  as below
+                await anyio.sleep(0.01)
             async with two.listen("order.*") as events:
                 one.raise_signal("order.placed:eu", "c1", payload={"n": [1, b"\xff"]})
                 assert (await anext(events)).payload == {"n": [1, b"\xff"]}
