@@ -6,6 +6,7 @@ python -m tests.model [--quick] [--into docs/shared-health.md] [NAME…]
 from __future__ import annotations
 
 import argparse
+import re
 import time
 from pathlib import Path
 
@@ -14,6 +15,18 @@ from .fleet import Fleet
 from .worlds import LONG, QUICK, told
 
 BEGIN, END = "<!-- explored -->\n", "<!-- /explored -->"
+HEAD = "| world | what may happen, at most | states | steps | at rest |\n| --- | --- | --- | --- | --- |\n"
+WORLDS = {**QUICK, **{f"{name} (long)": world for name, world in LONG.items()}}
+
+
+def write(into: Path, name: str, row: str) -> None:
+    """Put a world's row into the page's table, in place of its last one; others stay."""
+    before, _, rest = into.read_text(encoding="utf-8").partition(BEGIN)
+    table, _, after = rest.partition(END)
+    rows = {match[1]: match[0] for match in re.finditer(r"^\| ([^|]+) \| .*\n", table, re.MULTILINE)}
+    rows[name] = f"{row}\n"
+    kept = "".join(rows[known] for known in WORLDS if known in rows)
+    into.write_text(before + BEGIN + HEAD + kept + END + after, encoding="utf-8")
 
 
 def main() -> None:
@@ -22,25 +35,17 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="leave out the long ones")
     parser.add_argument("--into", type=Path, help="the page to write to")
     arguments = parser.parse_args()
-    worlds = QUICK if arguments.quick else {**QUICK, **{f"{name} (long)": world for name, world in LONG.items()}}
-    rows = []
-    for name, world in worlds.items():
-        if arguments.names and name not in arguments.names:
-            continue
+    for name in arguments.names or (QUICK if arguments.quick else WORLDS):
+        world = WORLDS[name]
         began_at = time.process_time()
         try:
             found = explore(Fleet(world))
         except Broken as broken:
-            print(f"| {name} | {told(world)} | BROKEN: {broken}", flush=True)
-            raise SystemExit(1) from broken
-        rows.append(f"| {name} | {told(world)} | {found.states:,} | {found.edges:,} | {found.at_rest:,} |")
-        print(rows[-1], f"{time.process_time() - began_at:.1f} s", flush=True)
-    if arguments.into is not None:
-        head = "| world | what may happen, at most | states | steps | at rest |\n| --- | --- | --- | --- | --- |\n"
-        text = arguments.into.read_text(encoding="utf-8")
-        before, _, rest = text.partition(BEGIN)
-        after = rest.partition(END)[2]
-        arguments.into.write_text(before + BEGIN + head + "\n".join(rows) + "\n" + END + after, encoding="utf-8")
+            raise SystemExit(f"{name}: {told(world)}: {broken}") from broken
+        row = f"| {name} | {told(world)} | {found.states:,} | {found.edges:,} | {found.at_rest:,} |"
+        print(row, f"{time.process_time() - began_at:.1f} s", flush=True)
+        if arguments.into is not None:
+            write(arguments.into, name, row)
 
 
 if __name__ == "__main__":

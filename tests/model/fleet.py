@@ -291,8 +291,11 @@ class Fleet:
 
     def _do_isolate(self, action: Action) -> None:
         self._spend("isolates")
+        worker = self.workers[action.who]
         self._wish("isolate", action.who)
-        self.workers[action.who].store.isolate(P, self.server.now)
+        if worker.entry.expected.state == "isolated" and worker.link == UP:
+            self._note(by_hand=None)  # as it seems there is nothing to decide
+        worker.store.isolate(P, self.server.now)
 
     def _do_reset(self, action: Action) -> None:
         self._spend("resets")

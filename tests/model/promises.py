@@ -59,7 +59,9 @@ def faults_at_rest(fleet: Fleet) -> Iterator[str]:
     if past.edges != sum(told) and not (past.was_alone or past.has_forgotten):
         yield f"{past.edges} edges, and {told} told"
     state = "up" if row is None else row.record.state
-    wish = past.by_hand[0] if past.by_hand else None
+    # A row that was deleted under a server that runs is back once anybody asks for something.
+    is_deleted = row is None and _has_flushed(fleet)
+    wish = past.by_hand[0] if past.by_hand and not is_deleted else None
     if wish == "isolate" and state != "isolated":
         yield "isolated by hand, and is not"
     if wish == "reset" and state != "up":
@@ -71,12 +73,15 @@ def faults_at_rest(fleet: Fleet) -> Iterator[str]:
         yield trouble
 
 
+def _has_flushed(fleet: Fleet) -> bool:
+    return fleet.left["flushes"] < fleet.world.flushes
+
+
 def _disagreement(fleet: Fleet, index: int, worker: Worker) -> Iterator[str]:
     entry, row = worker.entry, fleet.server.row
     if row is not None and (entry.row != row or worker.mirror.rows.get(P) != row):
         yield f"worker {index} does not know the table's row"
-    # Data that are deleted under a server that runs are missed by the next who asks it for something.
-    if row is None and entry.row.version and fleet.left["flushes"] == fleet.world.flushes:
+    if row is None and entry.row.version and not _has_flushed(fleet):
         yield f"the table has lost the row that worker {index} knows"
     if entry.own is not None and fleet.world.quorum == 1:
         yield f"worker {index} holds to a row of its own"
@@ -95,7 +100,7 @@ def troubles_to_come(fleet: Fleet) -> Iterator[str]:
             yield "isolated, and cannot be reset"
     if _all_are(fleet, "up"):
         fleet.server.now += 1  # what fails at the instant of a success came before it
-        for number in range(fleet.world.threshold):
+        for number in range(max(fleet.world.threshold, fleet.world.quorum)):
             worker = fleet.workers[number % fleet.world.quorum]
             worker.store.failed(P, worker.entry.shown.epoch, fleet.server.now)
             fleet.settle()
