@@ -36,6 +36,8 @@ napoleon_numpy_docstring = False
 # Looks
 html_theme = "pydata_sphinx_theme"
 html_title = project
+html_static_path = ["static"]
+html_css_files = ["site.css"]
 html_show_sourcelink = False
 html_copy_source = False
 html_theme_options: dict[str, Any] = {

@@ -36,7 +36,8 @@ class Pages:
             self._add(example)
         guide = [place_of(path) for path in guide_pages() if path.name not in _PROJECT]
         project = [place_of(ROOT / name) for name in _PROJECT]
-        self._add_list("guide.md", "Guide", guide)
+        table = self._linked(_read_on(), ROOT / "README.md", "guide.md")
+        self.texts["guide.md"] = f"# Guide\n\n{table}\n{_toctree(guide, ':hidden:')}"
         self._add_list("examples.md", "Examples", sorted(self._below("examples/")))
         self._add_list("project.md", "Project", [*project, *sorted(self._below("source/"))])
         top = ["guide.md", "examples.md", "reference/index.rst", "project.md"]
@@ -94,9 +95,14 @@ class Pages:
 
 def guide_pages() -> list[Path]:
     """Return the documents that the README's table "Read on" links to, in its order."""
-    table = (ROOT / "README.md").read_text("utf-8").partition("## Read on\n")[2].partition("\n## ")[0]
-    linked = [(ROOT / match[1]).resolve() for match in _LINK.finditer(table) if match[1].endswith(".md")]
+    linked = [(ROOT / match[1]).resolve() for match in _LINK.finditer(_read_on()) if match[1].endswith(".md")]
     return list(dict.fromkeys(linked))
+
+
+def _read_on() -> str:
+    """Return the README's table of pages."""
+    section = (ROOT / "README.md").read_text("utf-8").partition("## Read on\n")[2].partition("\n## ")[0]
+    return "\n".join(line for line in section.splitlines() if line.startswith("|"))
 
 
 def place_of(path: Path) -> str:
