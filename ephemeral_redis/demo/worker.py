@@ -92,7 +92,9 @@ async def run_worker(options: WorkerOptions) -> int:
     """
     with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals, Journal(options.journal) as journal:
         witness = Witness(journal, lambda: sink.origin)
-        backend = RedisSignalBackend.from_url(options.redis_url, namespace=options.namespace, require=True)
+        backend = RedisSignalBackend.from_url(
+            options.redis_url, namespace=options.namespace, name=options.name, require=True
+        )
         async with SignalSink(max_capacity=5_000, backend=backend) as sink:
             async with open_ladder(
                 sink,
