@@ -163,4 +163,4 @@ def test_every_worker_of_a_server_is_a_sink_of_its_own(server, tmp_path, until, 
         assert len(site.raised) == WORKERS
         assert observer.statistics().bus.missed == 0
     figures = {"raised": site.raised.total(), "received": heard.total(), "reported": 0}
-    tried("Server", f"{name}, {WORKERS} workers, the sink opened at {opened}, ended by SIGTERM", **figures)
+    tried("Workers", f"{name}, {WORKERS} workers, the sink opened at {opened}, ended by SIGTERM", **figures)
