@@ -135,10 +135,10 @@ class Book:
                 runs.append([number, number])
 
 
-def counted_by_origin(client, namespace):
-    """Return how many signals the server counts of each origin, in all scopes of one segment."""
+def counted_by_origin(client, namespace, *, scope="*"):
+    """Return how many signals the server counts of each origin, in *scope*, or in all scopes of one segment."""
     counted = Counter()
-    for key in client.scan_iter(f"{{{namespace}}}:z:*"):
+    for key in client.scan_iter(f"{{{namespace}}}:z:{scope}"):
         if b":" not in key.partition(b":z:")[2]:
             counted.update(member[:8].hex() for member in client.zrange(key, 0, -1))
     return counted
