@@ -30,7 +30,7 @@ class BrowserError(Exception):
 class Browser:
     """One browser with one page; a context manager."""
 
-    def __init__(self, *, timeout=20.0):
+    def __init__(self, *, timeout=60.0):
         self._timeout = timeout
         self._numbers = itertools.count(1)
         self._session = None
