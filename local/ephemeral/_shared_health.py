@@ -227,11 +227,11 @@ class SharedHealthStore(HealthStore):
     def _decide_at_once(self, entry: SharedEntry, decision: ByHand) -> None:
         """Show a decision by hand before the table has it: whoever takes it looks for it on the next line."""
         change = decision(entry.expected, self._backend.bus_time())
-        if change is None and not self._decides_alone(entry):
+        if change is None and entry.undecided is None and not self._decides_alone(entry):
             return
         entry.wish = decision
         if change is None:
-            entry.keep(decision)  # so it is here already; the fleet may know better
+            entry.keep(decision)  # so it is here already; the fleet may know better, or what waits say otherwise
             return
         if self._decides_alone(entry):
             self._put_own(entry, change)

@@ -293,7 +293,7 @@ class Fleet:
         self._spend("isolates")
         worker = self.workers[action.who]
         self._wish("isolate", action.who)
-        if worker.entry.expected.state == "isolated" and worker.link == UP:
+        if worker.entry.expected.state == "isolated" and not worker.store._is_alone:
             self._note(by_hand=None)  # as it seems there is nothing to decide
         worker.store.isolate(P, self.server.now)
 
