@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import anyio
+import anyio.lowlevel
 
 from ._bodies import (
     ENDED,
@@ -83,7 +84,8 @@ class CoordinatorBase(OperationWindow[S], CoordinatorCounters, Generic[T, S]):
         )
         self._total_completed = self._total_failed = self._total_skipped = self._total_cancelled = 0
         self._is_paused = self._is_draining = False
-        self._drained = anyio.Event()
+        # Made by those who wait: an event takes most of a kilobyte, and most coordinators are idle.
+        self._drained: anyio.Event | None = None
         self._steering = Steering(
             self._emitter.sink, rules_of(options), refuse=self._refuse, drain=self._drain_on_request, rouse=self._rouse
         )
@@ -145,7 +147,7 @@ class CoordinatorBase(OperationWindow[S], CoordinatorCounters, Generic[T, S]):
         try:
             async with self._emitter.handlers, self._workers:
                 self._emitter.set_clocks()
-                self._workers.wake()
+                self._rouse()
                 self._steering.start(self._workers)
                 if self._feed is not None:
                     self._feed.is_running = True
@@ -229,7 +231,11 @@ class CoordinatorBase(OperationWindow[S], CoordinatorCounters, Generic[T, S]):
         self._is_draining = True
         self.resume()
         with anyio.move_on_after(timeout):
-            await self._drained.wait()
+            if self.is_drained:
+                await anyio.lowlevel.checkpoint()
+            else:
+                self._drained = self._drained or anyio.Event()
+                await self._drained.wait()
             self._raise_source_error()
         return self.is_drained
 
@@ -485,7 +491,7 @@ class CoordinatorBase(OperationWindow[S], CoordinatorCounters, Generic[T, S]):
         self._note_drained()
 
     def _note_drained(self) -> None:
-        if self.is_drained:
+        if self._drained is not None and self.is_drained:
             self._drained.set()
 
     # Callbacks of the options

@@ -61,7 +61,7 @@ class Workers:
         self._to_start = 0
         self._parked: list[anyio.Event] = []
         self._group: TaskGroup | None = None
-        self._pump_wanted = anyio.Event()
+        self._pump_wanted: anyio.Event | None = None
         self._fatal: BaseException | None = None
         self.cancelled_class: type[BaseException] = BaseException
         self.loop = Loop(time.monotonic, _no_loop, NO_THREAD)
@@ -114,7 +114,8 @@ class Workers:
             self._parked.pop().set()
         else:
             self._to_start += 1
-            self._pump_wanted.set()
+            if self._pump_wanted is not None:  # else the pump has yet to look for the first time
+                self._pump_wanted.set()
 
     def spawn(self, function: Callable[[], Coroutine[Any, Any, None]], name: str) -> None:
         """Start a task of the owner's that lives as long as the block; call it from a task."""
