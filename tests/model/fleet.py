@@ -293,8 +293,9 @@ class Fleet:
         self._spend("isolates")
         worker = self.workers[action.who]
         self._wish("isolate", action.who)
-        if worker.entry.expected.state == "isolated" and not worker.store._is_alone:
-            self._note(by_hand=None)  # as it seems there is nothing to decide
+        will_ask = worker.store._is_alone and worker.link == DOWN
+        if worker.entry.expected.state == "isolated" and not will_ask:
+            self._note(by_hand=None)  # as it seems there is nothing to decide, and what it goes by may just be over
         worker.store.isolate(P, self.server.now)
 
     def _do_reset(self, action: Action) -> None:
