@@ -81,6 +81,23 @@ def test_a_server_that_fills_up_with_signals_sends_on_as_they_age_out(server, jo
     tried("Server", "maxmemory 5 MB, noeviction, retention 5 s, 2 sinks, 1 000/s of 500 B each", **figures)
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("policy", ["allkeys-lru", "volatile-ttl"])
+def test_what_an_eviction_policy_throws_away_is_counted_by_who_had_not_read_it(server, joined, until, tried, policy):
+    client = redis.Redis.from_url(server.url)
+    client.config_set("maxmemory-policy", policy)
+    client.config_set("maxmemory", "3mb")
+    with joined(server.url, 3) as sinks:
+        with Load(sinks, 500, payload="x" * 300) as load:
+            load.until(lambda: client.info("stats")["evicted_keys"] > 100, 60)
+            make_room(client)
+            load.go_on(0.3)
+        wrong, figures = load.settle(client, until, forgot=True)
+    assert wrong == []
+    assert figures["counted"] < figures["raised"]
+    tried("Server", f"maxmemory 3 MB, {policy}, until 100 keys are evicted, 3 sinks, 500/s of 300 B each", **figures)
+
+
 async def do(item):
     return item
 
