@@ -168,6 +168,16 @@ def test_a_signal_is_raised_counted_and_acknowledged(tool, url, namespace) -> No
         assert sink.backend.count("order.placed:eu", 60).result(5) == 1
 
 
+def test_a_signal_that_is_not_acknowledged_in_time_is_no_success(tool, monkeypatch) -> None:
+    async def late(sink, timeout):
+        return False
+
+    monkeypatch.setattr(SignalSink, "flush", late)
+    ran = tool("signal", "a", "--timeout", "0.5")
+    assert (ran.code, ran.out) == (2, "")
+    assert "not acknowledged it within 0.5 s" in ran.err
+
+
 def test_a_tool_is_no_worker(tool, url, namespace) -> None:
     tool("signal", "a")
     with redis.Redis.from_url(url) as client:
