@@ -137,9 +137,9 @@ class Fleet:
             elif worker.mirror._asked:
                 yield Action("hear_nothing", index, is_due=True)
             return
-        if worker.asked:
+        if worker.asked:  # asked while there was no connection: ended at once, long before there is one
             yield Action("break_off", index, is_due=True)
-        if worker.link == DOWN and not worker.kept:
+        elif worker.link == DOWN and not worker.kept:
             yield Action("greet", index, is_due=True)
         elif worker.link == HEALING:
             yield Action("return", index, is_due=True)
