@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import time
 
 import pytest
@@ -146,6 +147,8 @@ def test_a_worker_that_is_stopped_while_it_probes_holds_up_nobody(server, tried)
 
 
 def test_thirty_two_workers_agree(server, tried):
+    # So many interpreters take minutes to start on a machine that is busy; each wait below has an end of its own.
+    faulthandler.cancel_dump_traceback_later()
     with Fleet(server.url, server=server.url, count=32) as fleet:
         fleet.run(raises=5, calls=5)
         fleet.go_on(2)

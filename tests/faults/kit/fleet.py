@@ -61,6 +61,10 @@ class Member:
     def ask(self, do, **order):
         """Tell it to do something, and return its answer."""
         self.tell(do, **order)
+        return self.last_answer()
+
+    def last_answer(self):
+        """Return the answer to what it was told last."""
         while self._owed > 1:
             self._answer()
         return self._answer()
@@ -203,7 +207,7 @@ class Fleet:
         """Tell all of them to do something, and return their answers."""
         for member in self.members:
             member.tell(do, **order)
-        return [member._answer() for member in self.members]
+        return [member.last_answer() for member in self.members]
 
     def run(self, *, raises=0.0, calls=0.0):
         """Have each raise and call so often a second."""
@@ -222,12 +226,10 @@ class Fleet:
 
     def are_up(self, processor="pri1"):
         """Return, for each that lives, whether it holds a processor for up."""
-        return [
-            health["state"] == "up"
-            for book in self.books()
-            for health in book.health
-            if health["processor"] == processor
-        ]
+        living = [member for member in self.members if member.process.poll() is None]
+        for member in living:
+            member.tell("is_up", processor=processor)
+        return [member.last_answer() for member in living]
 
     @contextlib.contextmanager
     def broken(self, processor="pri1"):

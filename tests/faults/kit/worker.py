@@ -153,6 +153,9 @@ class Worker:
     def do_rate(self, raises, calls):
         self.rate, self.call_rate = raises, calls
 
+    def do_is_up(self, processor):
+        return self.atoms[processor].is_healthy
+
     def do_running(self):
         return self.running
 
