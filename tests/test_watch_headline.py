@@ -122,6 +122,22 @@ CASES = {
         fleet(workers=tuple(worker(f"w{number}", is_degraded=True) for number in range(9))),
         [("warning", "w0, w1, w2 and 6 more cannot reach the bus and go on alone")],
     ),
+    "a worker that is not heard": (
+        fleet(workers=(worker("api-1", told=NOW - 7), worker("api-2"))),
+        [("warning", "Nothing was heard lately of api-1")],
+    ),
+    "nobody can be heard while the bus is away": (
+        fleet(workers=(worker("api-1", told=NOW - 15),), problem="refused", read_at=NOW - 14),
+        [
+            (
+                "down",
+                (
+                    "The bus cannot be read since @-14 (14 s): refused. Below is what was seen last; "
+                    "workers go on by what each sees"
+                ),
+            )
+        ],
+    ),
     "somebody who has left": (
         fleet(group(rung(1, "down", since=NOW - 1, by="feedfacefeedface"), rung(2), workers=0)),
         [

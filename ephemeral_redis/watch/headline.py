@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
     from .picture import FleetPicture, GroupPicture, RungPicture
 
+SILENT_SECONDS = 6.0
+"""After how long a worker that tells nothing is missed: it tells of itself each other second."""
+
 NAMED = 3
 """How many workers a sentence names; the others are counted."""
 
@@ -168,13 +171,16 @@ def _probe(rungs: Sequence[RungPicture], names: Mapping[str, str]) -> list[Part]
 
 
 def _of_workers(picture: FleetPicture) -> list[Sentence]:
+    told: list[Sentence] = []
     degraded = [worker.name for worker in picture.workers if worker.is_degraded]
-    if not degraded:
-        return []
-    verb = (
-        " cannot reach the bus and goes on alone." if len(degraded) == 1 else " cannot reach the bus and go on alone."
-    )
-    return [Sentence("warning", (*_some(degraded), verb))]
+    if degraded:
+        go = "goes" if len(degraded) == 1 else "go"
+        told.append(Sentence("warning", (*_some(degraded), f" cannot reach the bus and {go} on alone.")))
+    # By when the bus was read, not by now: while it is away nobody can be heard.
+    silent = [worker.name for worker in picture.workers if picture.read_at - worker.told > SILENT_SECONDS]
+    if silent:
+        told.append(Sentence("warning", ("Nothing was heard lately of ", *_some(silent), ".")))
+    return told
 
 
 def _all_is_well(picture: FleetPicture) -> Sentence:

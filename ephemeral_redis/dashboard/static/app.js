@@ -40,7 +40,7 @@ function draw() {
   ladders(picture.groups.map((group) => ({ group, names, now: at })));
   const more = picture.groups_known - picture.groups.length;
   $("ladders-more").hidden = more <= 0;
-  setText($("ladders-more"), `and ${count(more)} more ladders, all up`);
+  setText($("ladders-more"), `and ${count(more)} more ladders`);
   timeline(picture, names, at, Number(document.querySelector("[name=range]:checked").value));
   if (!document.hidden) rates.draw(picture);
   workers(picture, at);

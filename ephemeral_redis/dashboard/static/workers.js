@@ -28,7 +28,7 @@ export function workers(picture, now) {
   rows(picture.workers.map((worker) => ({ worker, hasBus, now })));
   const more = picture.workers_known - picture.workers.length;
   $("workers").tHead.hidden = picture.workers.length === 0;
-  setText($("workers-more"), more > 0 ? `and ${count(more)} more, with nothing amiss` : picture.workers.length ? "" : "None has told of itself lately.");
+  setText($("workers-more"), more > 0 ? `and ${count(more)} more` : picture.workers.length ? "" : "None has told of itself lately.");
   setText($("server"), picture.server === null ? "" : server(picture.server));
 }
 
