@@ -154,7 +154,9 @@ def test_a_record_survives_fields_that_are_not_known_yet() -> None:
 def test_numbers_that_are_none_are_no_record(field, value) -> None:
     if field == "lag" and value == 2**70:
         value = [1]
-    packed = msgpack.packb([_roster.VERSION, {**WORKER, field: value, "retention": 60.0, "ladders": []}], default=str)
+    _, record = _codec.unpack(_roster.pack(WORKER, (), retention=60.0))
+    _roster.unpack(b"12345678", 5.0, msgpack.packb([_roster.VERSION, record]))
+    packed = msgpack.packb([_roster.VERSION, {**record, field: value}], default=str)
     with pytest.raises(_codec.UndecodableError):
         _roster.unpack(b"12345678", 5.0, packed)
 
