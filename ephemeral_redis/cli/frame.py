@@ -192,8 +192,8 @@ def _rung_line(rung: RungPicture, names: dict[str, str], now: float) -> Text:
         line.append(f"  {_probe_text(rung, names, now)}")
         if rung.failed_probes:
             line.append(f" ({rung.failed_probes} failed)", "dim")
-    if rung.failures:
-        line.append(f"  {_count(rung.failures, 'failure')}", "" if rung.state == "up" else "dim")
+    elif rung.failures:
+        line.append(f"  {_count(rung.failures, 'failure')} counted against it")
     if rung.down_alone:
         line.append(f"  held down by {', '.join(who(origin, names) for origin in rung.down_alone)} alone", "yellow")
     return line
