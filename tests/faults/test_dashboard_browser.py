@@ -185,6 +185,20 @@ def test_it_survives_a_restart_of_the_bus_and_says_since_when_it_is_away(browser
         browser.until(f"{HEADLINE}.includes('pri1 is down since')")
 
 
+def test_a_bus_that_hangs_is_told_and_never_called_live(browser, server) -> None:
+    namespace = f"page-{next(unique)}"
+    backend = RedisSignalBackend.from_url(server.url, namespace=namespace)
+    state = "document.querySelector('#freshness').dataset.state"
+    with ladder(backend), command(server, namespace) as (_, url):
+        browser.open(url)
+        browser.until(f"{HEADLINE}.includes('All 2 rungs are up')")
+        server.freeze()
+        browser.until(f"{state} === 'late'")
+        browser.until(f"{state} === 'old' && {HEADLINE}.includes('The bus cannot be read since')")
+        server.resume()
+        browser.until(f"{state} === 'live' && {HEADLINE}.includes('All 2 rungs are up')", 15)
+
+
 def test_it_survives_a_restart_of_the_dashboard(browser, server) -> None:
     namespace = f"page-{next(unique)}"
     backend = RedisSignalBackend.from_url(server.url, namespace=namespace)

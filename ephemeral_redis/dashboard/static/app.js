@@ -9,6 +9,9 @@ import { timeline } from "./timeline.js";
 import { workers } from "./workers.js";
 import { clock, count, duration, isolated, kind, visible } from "./words.js";
 
+// Seconds after which what is shown is no longer called live: a picture comes each second.
+const LATE = 2.5;
+
 let picture = null;
 let receivedAt = 0;
 let drawnAt = 0;
@@ -57,11 +60,12 @@ function setFreshness() {
   }
   const age = picture.age + (performance.now() - receivedAt) / 1000;
   const seen = `${clock(picture.read_at, now())} (${duration(age)} ago)`;
-  const state = !isConnected ? "lost" : picture.problem !== null ? "old" : "live";
+  const state = !isConnected ? "lost" : picture.problem !== null ? "old" : age > LATE ? "late" : "live";
   setData(place, "state", state);
   document.documentElement.dataset.freshness = state;
   setText($("freshness-text"), {
     live: `Live, as of ${clock(picture.read_at, now())}`,
+    late: `As of ${seen}`,
     old: `The bus does not answer; as of ${seen}`,
     lost: `The dashboard does not answer; as of ${seen}`,
   }[state]);

@@ -1,7 +1,8 @@
 // A stream of events that is opened again whenever it ends, whatever ended it.
 
 const AGAIN = 1000;
-const SILENCE = 5000;
+// A dashboard whose bus hangs says something each four seconds.
+const SILENCE = 8000;
 
 export class Stream {
   #url; #handlers; #onState; #silence; #source = null; #timer = 0;
