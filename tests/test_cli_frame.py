@@ -102,6 +102,12 @@ def test_an_empty_namespace_asks_whether_it_is_spelt_right() -> None:
     assert "is the namespace spelt right" in text(fleet(groups=(), workers=()))
 
 
+def test_a_ladder_that_no_worker_has_any_more_is_no_alarm_for_rungs_that_nobody_knows_of() -> None:
+    down = rung(1, "down", since=NOW - 9, epoch=5, by="gone")
+    assert "LADDER default  no worker has it now" in text(fleet(group(down, workers=0), workers=()))
+    assert "LADDER default  NO RUNG IS HEALTHY" in text(fleet(group(down, workers=1)))
+
+
 def test_workers_in_trouble_come_first() -> None:
     workers = (worker("a-well"), worker("b-silent", told=NOW - 7), worker("c-alone", is_degraded=True))
     shown = lines(fleet(workers=workers), width=120)

@@ -115,6 +115,10 @@ def test_rungs(rungs, expected) -> None:
     assert found(facts(fleet(group(*rungs), server=SERVER))) == expected
 
 
+def test_a_ladder_without_workers_is_not_said_to_have_no_rung_left() -> None:
+    assert found(facts(fleet(group(down(), workers=0), server=SERVER))) == [("note", "pri1")]
+
+
 def test_a_rung_that_was_isolated_and_forgotten_is_told_with_who_did_it_and_how_to_mend_it() -> None:
     ladder = group(down("isolated", seconds=3 * 3600), rung(2))
     finding = the_one(facts(fleet(ladder, server=SERVER)))

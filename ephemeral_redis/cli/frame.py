@@ -164,6 +164,9 @@ def _ladders(picture: FleetPicture, names: dict[str, str], height: int | None) -
 
 
 def _group_line(group: GroupPicture) -> Text:
+    if not group.workers:
+        # What is left in the table: rungs that have never been down are not in it.
+        return Text.assemble((f"LADDER {printable(group.group)}", "bold"), "  no worker has it now")
     route = "NO RUNG IS HEALTHY" if group.route is None else f"→ {printable(group.route)}"
     ended = {
         "done": group.completed,

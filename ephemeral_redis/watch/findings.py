@@ -167,7 +167,8 @@ def _rights(facts: Facts) -> Iterator[Finding]:
 def _ladders(picture: FleetPicture) -> Iterator[Finding]:
     names = {worker.origin: worker.name for worker in picture.workers}
     for group in picture.groups:
-        if group.rungs and group.route is None:
+        # Without workers only those rungs are known that have been down.
+        if group.workers and group.rungs and group.route is None:
             yield Finding(
                 "critical", f"ladder {group.group}", f"none of its {len(group.rungs)} rungs is up",
                 f"no work is done: {group.pending:,} items wait, bounded by max_pending",
