@@ -237,7 +237,8 @@ def test_resetting_the_healthy_is_no_edge_but_an_epoch_in_which_nothing_older_co
     change = _health.reset(UP, by="hand", now=NOW)
     assert change.after == replace(UP, epoch=change.after.epoch)
     assert change.after.epoch > UP.epoch
-    assert not (change.went_down or change.came_up)
+    assert not change.went_down
+    assert not change.came_up
 
 
 # ---- probing

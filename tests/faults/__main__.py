@@ -1,5 +1,8 @@
 """Try the bus as people run it: ``python tests/faults [--only RUN …] [--into DOCUMENT …] [arguments of pytest]``.
 
+It takes an hour. ``--keep FILE`` keeps what a run has found, so that runs can be made one by one: the tables then
+tell of all that is kept.
+
 Runs all of tests/faults, the long ones too, and tests/contract: against Redis, against Valkey, with no more than the
 rights that docs/bus.md gives a worker, and through the lowest redis-py. ``--into docs/deployments.md docs/faults.md``
 writes what was tried and how it ended into those pages, between ``<!-- tried: AREA -->`` and ``<!-- /tried -->``; with
@@ -29,6 +32,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", choices=[run.name for run in runs], help="these runs and no others")
     parser.add_argument("--into", nargs="+", type=Path, default=[], help="documents to write the tables into")
+    parser.add_argument("--keep", type=Path, help="keep what is found here, with what earlier runs have left there")
     options, pytest_arguments = parser.parse_known_args()
     os.chdir(ROOT)
     found: list[dict[str, Any]] = []
@@ -44,14 +48,25 @@ def main() -> int:
             print(f"== {run.name}: stopped", flush=True)
             return INTERRUPTED
         found.append(outcome)
-    tables = tables_of(found)
-    if options.only or pytest_arguments:
+    shown = kept(options.keep, found, [run.name for run in runs])
+    tables = tables_of(shown)
+    if len(shown) < len(runs) or pytest_arguments:
         del tables[RUNS]  # it is of whole runs, and of all of them
     for path in options.into:
         print(f"== {path}: {', '.join(splice(path, tables)) or 'has no place for what was tried'}")
     for outcome in found:
         print("== {name}: {passed} passed, {failed} failed, {skipped} skipped in {seconds} s".format(**outcome))
     return int(any(outcome["code"] for outcome in found) or len(found) < len(options.only or runs))
+
+
+def kept(path: Path | None, found: list[dict[str, Any]], order: list[str]) -> list[dict[str, Any]]:
+    """Return what was found with what was kept before, in the order of the runs, and keep that."""
+    if path is None:
+        return found
+    outcomes = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    outcomes |= {outcome["name"]: outcome for outcome in found}
+    path.write_text(json.dumps(outcomes), encoding="utf-8")
+    return [outcomes[name] for name in order if name in outcomes]
 
 
 def attempt(run: Run, pytest_arguments: list[str]) -> dict[str, Any] | None:
