@@ -77,9 +77,9 @@ def test_it_serves_without_a_bus_and_says_so_without_its_password() -> None:
 
 def test_who_may_look_is_said_where_others_can_reach_it() -> None:
     with dashboard(NOWHERE, "--host", "0.0.0.0") as (process, _):
+        assert "it knows no users" in process.stderr.readline()
         process.terminate()
         assert process.wait(timeout=20) == -signal.SIGTERM
-        assert "it knows no users" in process.stderr.read()
 
 
 @pytest.mark.parametrize(
