@@ -6,14 +6,13 @@ import contextlib
 import warnings
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Coroutine, Iterable, Sized
-from contextlib import AbstractAsyncContextManager
 from contextvars import Context
-from types import TracebackType
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import anyio
 import anyio.lowlevel
 
+from ._blocks import OneBlock
 from ._bodies import (
     ENDED,
     BodyRunner,
@@ -48,7 +47,7 @@ AsyncBody = Callable[[T], Awaitable[R]] | Callable[[T, Operation], Awaitable[R]]
 PlainBody = Callable[[T], R] | Callable[[T, Operation], R]
 
 
-class CoordinatorBase(OperationWindow[S], CoordinatorCounters, Generic[T, S]):
+class CoordinatorBase(OneBlock, OperationWindow[S], CoordinatorCounters, Generic[T, S]):
     """Runs a body for each enqueued item, in this process, within bounds, and remembers what ran for a while.
 
     Everything belongs to the thread of the loop that runs its block, but for `enqueue_threadsafe`.
@@ -90,13 +89,12 @@ class CoordinatorBase(OperationWindow[S], CoordinatorCounters, Generic[T, S]):
             self._emitter.sink, rules_of(options), refuse=self._refuse, drain=self._drain_on_request, rouse=self._rouse
         )
         self._feed: Feed[T] | None = None
-        self._life: AbstractAsyncContextManager[None] | None = None
         # Whether somebody is about to enter the block: the factory that made it.
         self._is_to_start: Callable[[], bool] = lambda: False
 
     def __del__(self) -> None:
-        # What __init__ refused has no life to look at.
-        if getattr(self, "_life", self) is None and self._line:
+        # What __init__ refused has no line to look at.
+        if self._life is None and getattr(self, "_line", None):
             warnings.warn(
                 f"{self._name} was never started, and {len(self._line)} waiting items are lost; enter its block",
                 ResourceWarning,
@@ -127,20 +125,8 @@ class CoordinatorBase(OperationWindow[S], CoordinatorCounters, Generic[T, S]):
 
     # Life
 
-    async def __aenter__(self) -> Self:
-        if self._life is not None:
-            raise RuntimeError(
-                f"{self._name} has been started before, maybe by its factory; make a new one for a new block"
-            )
-        self._life = self._live()
-        await self._life.__aenter__()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool | None:
-        assert self._life is not None
-        return await self._life.__aexit__(kind, error, trace)
+    def _refusal(self) -> str:
+        return f"{self._name} has been started before, maybe by its factory; make a new one for a new block"
 
     @contextlib.asynccontextmanager
     async def _live(self) -> AsyncGenerator[None]:

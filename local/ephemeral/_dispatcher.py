@@ -8,15 +8,14 @@ import logging
 import threading
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Coroutine
-from contextlib import AbstractAsyncContextManager
 from contextvars import ContextVar, copy_context
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Any, Final, Self, cast
+from typing import Any, Final, cast
 
 import anyio
 import anyio.lowlevel
 
+from ._blocks import OneBlock
 from ._bodies import BodyRunner, is_async_function, order_to_end
 from ._checks import whole_number
 from ._listeners import Listeners, Subscription
@@ -98,7 +97,7 @@ class _Attachment(Subscription):
         self._attached.discard(self)
 
 
-class SignalDispatcher:
+class SignalDispatcher(OneBlock):
     """Calls async handlers with the signals of one or more sinks, so many at once, and the raiser waits for none.
 
         async with SignalDispatcher(max_concurrency=2) as dispatcher:
@@ -124,7 +123,6 @@ class SignalDispatcher:
         self._handlers = Listeners(None, self._workers.now)
         self._attached: set[_Attachment] = set()
         self._loop: Loop | None = None
-        self._life: AbstractAsyncContextManager[None] | None = None
         self._is_scheduled = self._is_detached = self._is_closed = False
         # Unbounded, and cut to the limit by whoever gets the lock: a raise must not wait for it.
         self._queue: deque[_Call] = deque()
@@ -207,18 +205,8 @@ class SignalDispatcher:
                 len(self._queue), len(self._active), self._processed, self._failed, self._dropped
             )
 
-    async def __aenter__(self) -> Self:
-        if self._life is not None:
-            raise RuntimeError("a dispatcher can be opened only once; make a new one for a new block")
-        self._life = self._live()
-        await self._life.__aenter__()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool | None:
-        assert self._life is not None
-        return await self._life.__aexit__(kind, error, trace)
+    def _refusal(self) -> str:
+        return "a dispatcher can be opened only once; make a new one for a new block"
 
     @contextlib.asynccontextmanager
     async def _live(self) -> AsyncGenerator[None]:

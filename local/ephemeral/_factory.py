@@ -6,13 +6,12 @@ import contextlib
 import sys
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Hashable
-from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
-from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 import anyio
 
+from ._blocks import OneBlock
 from ._coordinator import Body, CoordinatorBase
 from ._errors import UnknownCoordinatorError
 from ._keyed import EphemeralKeyedWorkCoordinator
@@ -36,7 +35,7 @@ class _Hosted:
         self.ended = anyio.Event()
 
 
-class CoordinatorFactory:
+class CoordinatorFactory(OneBlock):
     """Makes coordinators by name when they are first asked for, and starts and drains them together.
 
     ::
@@ -61,7 +60,6 @@ class CoordinatorFactory:
         self._made: dict[str, _Hosted] = {}
         self._to_start: deque[_Hosted] = deque()
         self._hosts = Workers(self._host, limit=sys.maxsize)
-        self._life: AbstractAsyncContextManager[None] | None = None
         self._has_ended = False
 
     def __repr__(self) -> str:
@@ -137,18 +135,8 @@ class CoordinatorFactory:
 
     # Life
 
-    async def __aenter__(self) -> Self:
-        if self._life is not None:
-            raise RuntimeError("this factory has been started before; make a new one for a new block")
-        self._life = self._live()
-        await self._life.__aenter__()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool | None:
-        assert self._life is not None
-        return await self._life.__aexit__(kind, error, trace)
+    def _refusal(self) -> str:
+        return "this factory has been started before; make a new one for a new block"
 
     @contextlib.asynccontextmanager
     async def _live(self) -> AsyncGenerator[None]:
