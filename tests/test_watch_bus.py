@@ -321,3 +321,13 @@ async def test_what_never_came_is_told_as_a_gap(url, namespace, client) -> None:
             if "two" in seen:
                 break
     assert seen == ["bus.gap:5", "two"]
+
+
+def test_on_trio_it_says_at_once_what_to_do(url) -> None:
+    async def look() -> None:
+        for block in (BusWatch.pictures, BusWatch.signals):
+            with pytest.raises(RuntimeError, match="on asyncio"):
+                async with block(watch_of(url, "shop")):
+                    pass
+
+    anyio.run(look, backend="trio")

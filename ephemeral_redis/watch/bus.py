@@ -8,6 +8,7 @@ from contextlib import aclosing, asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import anyio
+import anyio.lowlevel
 
 from ephemeral import SignalEvent
 from ephemeral.abc import Positions
@@ -103,7 +104,11 @@ class BusWatch:
         """Give a picture at once, then one each *every* seconds and one soon after each change of health.
 
         While the bus is away they show what was read last, and the problem.
+
+        Raises:
+            RuntimeError: On trio.
         """
+        _require_asyncio()
         async with aclosing(self._pictures(every)) as pictures:
             yield pictures
 
@@ -113,6 +118,7 @@ class BusWatch:
 
         What never came, because it was read too late or the server lost it, is told as ``bus.gap:<n>``.
         """
+        _require_asyncio()
         async with aclosing(self._signals()) as batches:
             await anext(batches)  # from here on nothing is passed over
             yield batches
@@ -218,6 +224,14 @@ class BusWatch:
             self.problem = str(error).rstrip(".") or (
                 "no answer in time" if isinstance(error, TimeoutError) else repr(error)
             )
+
+
+def _require_asyncio() -> None:
+    if not hasattr(anyio.lowlevel.current_token().native_token, "call_soon_threadsafe"):
+        raise RuntimeError(
+            "a bus is watched on asyncio, for redis-py runs on nothing else; in a trio program start a thread with a loop"
+            " of its own: anyio.from_thread.start_blocking_portal()"
+        )
 
 
 class _Line:
