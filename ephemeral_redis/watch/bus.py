@@ -229,8 +229,8 @@ class BusWatch:
 def _require_asyncio() -> None:
     if not hasattr(anyio.lowlevel.current_token().native_token, "call_soon_threadsafe"):
         raise RuntimeError(
-            "a bus is watched on asyncio, for redis-py runs on nothing else; in a trio program start a thread with a loop"
-            " of its own: anyio.from_thread.start_blocking_portal()"
+            "a bus is watched on asyncio, for redis-py runs on nothing else; in a trio program start a thread with a"
+            " loop of its own: anyio.from_thread.start_blocking_portal()"
         )
 
 
