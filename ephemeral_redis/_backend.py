@@ -6,7 +6,6 @@ import logging
 import os
 import secrets
 import threading
-import time
 import weakref
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
@@ -278,11 +277,7 @@ class RedisSignalBackend(SignalBackend):
 
     def _new_life(self, outbox: Outbox | None = None) -> Life:
         outbox = Outbox(self._settings.max_outbox) if outbox is None else outbox
-        return Life(self._settings, secrets.token_hex(8), self._clock, self._sink_now, outbox)
-
-    def _sink_now(self) -> float:
-        receiver = self._receiver
-        return time.time() if receiver is None else receiver.now()
+        return Life(self._settings, secrets.token_hex(8), self._clock, outbox)
 
     def _running(self) -> Life:
         """Return the life there is; in a fork of a process that had it open, started by the first who needs it."""

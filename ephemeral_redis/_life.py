@@ -47,7 +47,6 @@ class Life:
         settings: What the backend was made with.
         origin: Who this is, 16 hexadecimal digits.
         clock: The bus's clock.
-        sink_now: The sink's clock.
         outbox: What waits to be sent; may hold signals already.
 
     Attributes:
@@ -55,11 +54,8 @@ class Life:
         is_ended: Whether it is over.
     """
 
-    def __init__(
-        self, settings: Settings, origin: str, clock: BusClock, sink_now: Callable[[], float], outbox: Outbox
-    ) -> None:
+    def __init__(self, settings: Settings, origin: str, clock: BusClock, outbox: Outbox) -> None:
         self._settings = settings
-        self._sink_now = sink_now
         self.origin = origin
         self.tally = Tally()
         self.outbox = outbox
@@ -68,7 +64,7 @@ class Life:
             clock,
             self.tally,
             bounds=settings.bounds,
-            sink_now=sink_now,
+            sink_now=self._sink_now,
             publish_items=settings.publish_items,
         )
         self._clock = clock
@@ -133,7 +129,10 @@ class Life:
     def report(self, report: HealthReport) -> None:
         """Keep a report until the health table has it."""
         ended_at = time.monotonic()
-        self._portal.call(lambda: self._reports.add(report, ended_at))
+        if self.is_started:
+            self._portal.call(lambda: self._reports.add(report, ended_at))
+        else:
+            self._reports.add(report, ended_at)  # which is bounded; calls that wait for the thread are not
 
     def swap(self, swap: Swap) -> Future[bool]:
         """Offer a decision to the health table."""
@@ -152,6 +151,8 @@ class Life:
     def watch(self, watcher: HealthWatcher) -> None:
         """Tell *watcher* of health from now on."""
         self._portal.call(lambda: self._mirror.watch(watcher))
+        if not self.is_started or self.is_ended:
+            watcher.lost()  # there is no thread that could say so
 
     def unwatch(self, watcher: HealthWatcher) -> None:
         """Tell *watcher* nothing more."""
@@ -186,6 +187,10 @@ class Life:
             reports_dropped=self._reports.dropped,
             transitions=tally.transitions,
         )
+
+    def _sink_now(self) -> float:
+        """Return the time of the sink, by whose clock signals are stamped, until the last of them is sent."""
+        return time.time() if self._receiver is None else self._receiver.now()
 
     def _promise(self, future: Future[T]) -> Future[T]:
         """Return *future*, which will end even if this life does before it is asked."""

@@ -50,11 +50,18 @@ class Portal:
             try:
                 loop.call_soon_threadsafe(self._run_calls)
             except RuntimeError:
-                # The loop has ended: nobody is left to be told.
-                self._calls.clear()
+                self._end()
 
     def _run(self) -> None:
-        anyio.run(self._start_main, backend="asyncio")  # redis-py's asynchronous client runs on nothing else
+        try:
+            anyio.run(self._start_main, backend="asyncio")  # redis-py's asynchronous client runs on nothing else
+        finally:
+            self._end()
+
+    def _end(self) -> None:
+        """The loop has ended: nobody is left to be told, now or later."""
+        self._is_scheduled = False
+        self._calls.clear()
 
     async def _start_main(self) -> None:
         self._loop = current_loop()

@@ -7,7 +7,7 @@ import contextlib
 import anyio
 import pytest
 
-from ephemeral import HealthOptions, SignalSink
+from ephemeral import HealthOptions, PriorityProcessorAtom, SignalSink
 from ephemeral._health import HealthRules
 from ephemeral._loops import current_loop
 from ephemeral._shared_health import SharedHealthStore
@@ -283,3 +283,26 @@ async def test_a_bus_carries_nothing_outside_of_its_block():
     async with SignalSink(backend=bus.backend()) as one, SignalSink(backend=bus.backend()):
         with pytest.raises(RuntimeError, match="async with MemoryBus"):
             one.raise_signal("a")
+
+
+async def test_rungs_that_are_entered_together_wait_for_the_table_once():
+    began_at, entered_at = anyio.current_time(), []
+
+    async def enter(priority):
+        async with PriorityProcessorAtom(priority, lambda item: item, sink):
+            entered_at.append(anyio.current_time() - began_at)
+            await anyio.sleep(5)
+
+    async with MemoryBus() as bus, SignalSink(backend=bus.backend()) as sink, anyio.create_task_group() as tasks:
+        for priority in (1, 2, 3):
+            tasks.start_soon(enter, priority)
+    assert entered_at == pytest.approx([0, 0, 0], abs=0.01)
+
+
+async def test_a_sink_that_may_not_have_a_backend_leaves_it_to_the_one_that_has_it():
+    async with MemoryBus() as bus, SignalSink(backend=bus.backend()) as one:
+        with pytest.raises(RuntimeError, match="belongs to one sink"):
+            await SignalSink(backend=one.backend).__aenter__()
+        with pytest.raises(RuntimeError, match="belongs to one sink"):
+            SignalSink(backend=one.backend).__enter__()
+        assert not one.is_degraded

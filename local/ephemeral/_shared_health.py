@@ -33,7 +33,7 @@ from ._sink import SignalSink
 from .abc import BusUnavailableError, HealthNews, HealthReport, SharedRecord, SignalBackend, Swap
 
 LEARN_SECONDS = 1.0
-"""How long a ladder that begins waits for the table; a millisecond is usual. Then it begins with what it knows."""
+"""How long a ladder that begins waits for the table, or to hear that the bus is away; a millisecond is usual."""
 
 
 class SharedHealthStore(HealthStore):
@@ -72,8 +72,9 @@ class SharedHealthStore(HealthStore):
         self._backend.watch(self)
 
     async def learned(self) -> None:
-        if not self._is_told and not self._backend.is_degraded:
-            self._told = anyio.Event()
+        if not self._is_told:
+            if self._told is None:  # one event for all who enter at the same time
+                self._told = anyio.Event()
             with anyio.move_on_after(LEARN_SECONDS):
                 await self._told.wait()
 
@@ -81,6 +82,7 @@ class SharedHealthStore(HealthStore):
         self._is_told = True
         if self._told is not None:
             self._told.set()
+            self._told = None
 
     def forget(self, processor: str) -> None:
         entry = self._entries.pop(processor, None)
@@ -361,6 +363,7 @@ class SharedHealthStore(HealthStore):
         return self._entries.get(processor) or self._leaving.get(processor)
 
     def _bus_went(self) -> None:
+        self._note_told()
         if self._is_alone:
             return  # told again, as one more processor is registered: what was decided alone waits for the fleet
         self._is_alone = True
@@ -369,7 +372,6 @@ class SharedHealthStore(HealthStore):
             if entry.current.is_up:
                 # What failed until the loss was noticed, the bus may never have heard of.
                 self._judge(entry, self._loop_now())
-        self._note_told()
 
     def _follow(self, entry: SharedEntry, row: SharedRecord, cause: Cause, *, is_own: bool) -> None:
         if not row.follows(entry.row):

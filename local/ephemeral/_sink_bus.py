@@ -206,8 +206,9 @@ class SinkBus:
         self._begin(None)
         # First: from then on what arrives is delivered, and by one thread.
         self._start_delivery()
+        opened = self._open_backend()
         try:
-            self._open_backend().result()
+            opened.result()
         except BaseException:
             self._end(self.backend.close(0.0).result())
             raise
@@ -219,8 +220,9 @@ class SinkBus:
     async def open_async(self) -> None:
         """Open on a loop, which listeners are called on."""
         self._begin(current_loop())
+        opened = self._open_backend()
         try:
-            await wait_for_future(self._open_backend())
+            await wait_for_future(opened)
         except BaseException:
             with anyio.CancelScope(shield=True):
                 self._end(await wait_for_future(self.backend.close(0.0)))
@@ -232,7 +234,11 @@ class SinkBus:
             self._end(await wait_for_future(self.backend.close(CLOSE_SECONDS)))
 
     def _open_backend(self) -> Future[None]:
-        opened = self.backend.open(self)
+        try:
+            opened = self.backend.open(self)
+        except BaseException:
+            self._end(0)  # and leave the backend alone: it is another sink's
+            raise
         # Another one than before where the sink is opened for the second time, or in a fork for the first.
         self._renew_origin(self.backend.origin)
         return opened
@@ -266,7 +272,7 @@ class SinkBus:
         What waited for listeners is the parent's to deliver.
         """
         self._inbox.clear()
-        self._arrived = threading.Event()
+        self._arrived = threading.Event()  # a thread that is gone may have held the other's lock
         self._thread = None
         self._renew_origin(origin)
 
@@ -297,13 +303,17 @@ class SinkBus:
         self._wake()
 
     def _start_delivery(self) -> None:
-        self._thread = threading.Thread(target=self._deliver_for_ever, name="ephemeral-delivery", daemon=True)
+        # An event for each: the last thread may still be in a listener when the sink is opened again.
+        arrived = self._arrived = threading.Event()
+        self._thread = threading.Thread(
+            target=self._deliver_while_open, args=(arrived,), name="ephemeral-delivery", daemon=True
+        )
         self._thread.start()
 
-    def _deliver_for_ever(self) -> None:
-        while self._is_open:
-            self._arrived.wait()
-            self._arrived.clear()
+    def _deliver_while_open(self, arrived: threading.Event) -> None:
+        while self._is_open and arrived is self._arrived:
+            arrived.wait()
+            arrived.clear()
             while self._inbox:
                 self._deliver(self._inbox.popleft())
 
