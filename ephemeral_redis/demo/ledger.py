@@ -64,8 +64,12 @@ class Ledger:
         """
         ledger = cls(path)
         # Kept in the file, so every later connection has it: readers and a writer never wait for each other.
-        ledger._connection.execute("PRAGMA journal_mode = WAL")
-        ledger._connection.executescript(_SCHEMA)
+        try:
+            ledger._connection.execute("PRAGMA journal_mode = WAL")
+            ledger._connection.executescript(_SCHEMA)
+        except BaseException:
+            ledger.close()
+            raise
         return ledger
 
     def record(self, widget: str, service: str) -> bool:
