@@ -241,7 +241,7 @@ def test_a_processor_is_isolated_and_reset_by_hand_for_all_and_told_once(tool, u
         for worker in (one, two):
             until(lambda worker=worker: worker.call(worker.primary.get_health).state == "up")
         until(lambda: len(heard) > 1)
-        assert heard[1:] == [("failover.restored:pri1", None)]
+        assert heard[1:] == [("failover.restored:pri1", {"route": "pri1", "local": False})]
 
 
 def test_isolating_the_last_rung_says_that_work_waits(tool, url, namespace) -> None:

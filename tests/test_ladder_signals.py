@@ -78,6 +78,7 @@ async def test_a_canary_that_restores() -> None:
             "probe.success:pri1",
             "failover.restored:pri1",
         ]
+        assert group.ears.events[-1].payload == {"route": "pri1", "local": False}
 
 
 async def test_a_canary_that_fails() -> None:

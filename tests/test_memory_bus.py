@@ -33,6 +33,11 @@ class Worker:
     def edges(self):
         return [change.cause for change in self.changes if change.is_own and (change.went_down or change.came_up)]
 
+    def own_edges(self):
+        """Return the edges to tell, each with whether it is told as one of this worker alone."""
+        edges = [change for change in self.changes if change.is_own and (change.went_down or change.came_up)]
+        return [(change.cause, change.is_local) for change in edges]
+
     def fail(self, times=1):
         for _ in range(times):
             self.store.failed("pri1", self.record.epoch, self.now())
@@ -146,6 +151,39 @@ async def test_alone_a_worker_goes_by_what_it_sees_and_says_so():
         one.store.finish(lease, one.now(), is_good=True)
         assert one.record.is_up
         assert one.edges == ["failures", "probe_passed"]
+
+
+async def test_what_a_worker_does_alone_says_so_whatever_the_fleet_holds():
+    async with fleet(2) as (bus, (one, two)):
+        one.fail(3)
+        await anyio.sleep(PERIOD)
+        lease = await one.store.acquire("pri1", one.now())
+        bus.cut(one.sink.backend)
+        await settle()
+        one.store.finish(lease, one.now(), is_good=True)  # of the fleet's trip
+        one.store.isolate("pri1", one.now())
+        one.store.reset("pri1", one.now())
+        assert one.own_edges() == [
+            ("failures", False), ("probe_passed", True), ("isolate", True), ("reset", True)
+        ]  # fmt: skip
+        bus.join()
+        await settle()
+        one.store.isolate("pri1", one.now())
+        await settle()
+        two.store.reset("pri1", two.now())
+        await settle()
+        assert one.own_edges()[4:] == [("isolate", False)]
+        assert two.own_edges() == [("reset", False)]
+
+
+async def test_a_trip_alone_that_is_over_is_told_as_one_of_this_worker():
+    async with fleet(2, rules_of(quorum=2)) as (_, (one, two)):
+        one.fail(3)
+        one.store.reset("pri1", one.now())
+        await settle()
+        assert one.own_edges() == [("failures", True), ("reset", True)]
+        assert two.own_edges() == []
+        assert two.record.is_up
 
 
 async def test_a_trip_taken_alone_that_the_fleet_confirms_stays_and_is_told_by_the_fleet():

@@ -177,16 +177,19 @@ def _tell_edge(sink: SignalSink, group: GroupPicture, done: Done) -> None:
     """Raise what the worker that caused the edge would raise."""
     name, was_up, is_up = done.after.processor, done.before.is_up, done.after.is_up
     if is_up and not was_up:
-        sink.raise_signal(f"failover.restored:{name}")
+        route = _route(group, name, is_up=True)
+        sink.raise_signal(f"failover.restored:{name}", payload={"route": route, "local": False})
     elif was_up and not is_up:
-        route = _route(group, without=name)
+        route = _route(group, name, is_up=False)
         sink.raise_signal(f"failover.requested:{name}→{_next(group, name)}", payload={"route": route, "local": False})
         if route is None:
             sink.raise_signal("failover.exhausted", group.group)
 
 
-def _route(group: GroupPicture, *, without: str) -> str | None:
-    return next((rung.processor for rung in group.rungs if rung.state == "up" and rung.processor != without), None)
+def _route(group: GroupPicture, changed: str, *, is_up: bool) -> str | None:
+    """Return the highest processor that is up, once *changed* is or is not."""
+    ups = (rung.processor for rung in group.rungs if (is_up if rung.processor == changed else rung.state == "up"))
+    return next(ups, None)
 
 
 def _next(group: GroupPicture, name: str) -> str:
@@ -209,7 +212,7 @@ def _sentence(wish: Wish, group: GroupPicture, done: Done) -> str:
     since = f" since {clock_text(before.since, done.at)}" if before.epoch else ""
     if wish == "reset":
         return f"{name} is up; it was {was}{since} (epoch {before.epoch} → {after.epoch})"
-    route = _route(group, without=name)
+    route = _route(group, name, is_up=False)
     work = "no rung is left, so work waits" if route is None else f"work goes to {route}"
     return f"{name} is isolated; it was {was}{since} (epoch {before.epoch} → {after.epoch}); {work}"
 

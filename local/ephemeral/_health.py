@@ -232,12 +232,19 @@ class Change(NamedTuple):
         before: The record until then.
         after: The record from then on.
         is_own: Whether this worker took the decision; where a fleet shares the health, it alone tells of it.
+        is_alone: Whether it was put on a row that this worker alone has, for its fleet cannot be asked or says else.
     """
 
     cause: Cause
     before: HealthRecord
     after: HealthRecord
     is_own: bool = True
+    is_alone: bool = False
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it is one of this worker alone, as far as is known: one taken by itself, or the end of such a one."""
+        return self.is_alone or self.before.is_local or self.after.is_local
 
     @property
     def went_down(self) -> bool:

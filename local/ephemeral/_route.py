@@ -139,14 +139,14 @@ class Route:
             self._tell(f"probe.success:{rung.name}")
         elif change.cause == "probe_failed":
             self._tell(f"probe.failed:{rung.name}")
+        route = None if self.current is None else self.current.name
         if change.went_down:
-            route = None if self.current is None else self.current.name
             edge = f"failover.requested:{rung.name}→{stand_in(self.rungs, rung)}"
-            self._tell(edge, payload={"route": route, "local": change.after.is_local})
+            self._tell(edge, payload={"route": route, "local": change.is_local})
             if route is None and self.current is None:  # who heard of the edge may have brought one back
                 self._tell("failover.exhausted", key=self._group)
         elif change.came_up:
-            self._tell(f"failover.restored:{rung.name}")
+            self._tell(f"failover.restored:{rung.name}", payload={"route": route, "local": change.is_local})
 
 
 def _reason(change: Change) -> str:

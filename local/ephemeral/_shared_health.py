@@ -427,7 +427,7 @@ class SharedHealthStore(HealthStore):
         entry.shown = record
         if _differs(before, record):
             # Last: it may call back into the store, and what it raises must find the table right.
-            self.on_change(Change(cause, before, record, is_own))
+            self.on_change(Change(cause, before, record, is_own, is_alone=entry.own is not None))
 
     def _localized(self, record: HealthRecord) -> HealthRecord:
         """Return a record of the bus's time in the loop's."""
