@@ -69,7 +69,7 @@ class Life:
         )
         self._clock = clock
         self._mirror = Mirror()
-        self._reports = Reports(clock, self.tally, self._mirror)
+        self._reports = Reports(clock, self.tally, self._mirror, origin)
         self._portal = Portal(self._main)
         self._session: Session | None = None
         self._receiver: SignalReceiver | None = None

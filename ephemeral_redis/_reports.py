@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 import anyio
 from redis.exceptions import ResponseError
 
+from ephemeral.abc import HealthNews
+
 from ._refusals import is_passing
 from ._scripts import Evidence
 from ._standing import Kept, Standing, standing
@@ -41,15 +43,17 @@ class Reports:
         clock: Heeds the server's answers.
         tally: Counts.
         mirror: The health table as it is known here.
+        origin: This worker.
 
     Attributes:
         dropped: Reports dropped because too many waited.
     """
 
-    def __init__(self, clock: BusClock, tally: Tally, mirror: Mirror) -> None:
+    def __init__(self, clock: BusClock, tally: Tally, mirror: Mirror, origin: str) -> None:
         self._clock = clock
         self._mirror = mirror
         self._tally = tally
+        self._origin = origin
         self._standing = Standing()
         mirror.watch(self._standing)
         self._kept: deque[Kept] = deque()
@@ -68,7 +72,7 @@ class Reports:
         self._kept.append(Kept(report, ended_at, self._next))
         self._next += 1
         if len(self._kept) > MAX_REPORTS:
-            self._kept.popleft()
+            self._leave_untold(self._kept.popleft())
             self.dropped += 1
         _set(self._news)
         if report.has_failed:
@@ -106,11 +110,17 @@ class Reports:
         """Tell, and return whether that is done: not if the server had lost the row, which is put back first."""
         if self._mirror.is_over(processor, epoch):
             return True  # a server that has lost its data would take it for news
+        window, now = group[-1].report.rules.failure_window, time.monotonic()
+        recent = [kept for kept in group if now - kept.ended_at <= window]
+        if recent and not await self._tell_recent(calls, processor, epoch, recent):
+            return False
+        # The bus was away for longer than these count.
+        self._leave_untold(*(kept for kept in group if now - kept.ended_at > window))
+        return True
+
+    async def _tell_recent(self, calls: Calls, processor: str, epoch: int, recent: Sequence[Kept]) -> bool:
         asked_at = time.monotonic()
-        rules = group[-1].report.rules
-        recent = [kept for kept in group if asked_at - kept.ended_at <= rules.failure_window]
-        if not recent:
-            return True  # the bus was away for longer than they count
+        rules = recent[-1].report.rules
         counting = standing(self._standing.told(processor, epoch), recent, rules, asked_at)
         try:
             answer = await self._report(calls, recent)
@@ -118,7 +128,7 @@ class Reports:
                 # Cleared by a success elsewhere, or thrown away by a server that is short of memory: told again, for
                 # the server knows which, and counts none twice.
                 answer = await self._report(calls, counting)
-            self._tally.reports += len(group) if answer.is_counted else 0
+            self._tally.reports += len(recent) if answer.is_counted else 0
             if not answer.is_counted and await self._mirror.heal(calls, processor, answer.row) != answer.row:
                 return False
             counts = answer.failures if answer.is_counted and answer.is_up else 0
@@ -127,7 +137,14 @@ class Reports:
             if is_passing(error):
                 raise
             _log.error("the bus refuses reports of %r and drops them: %s", processor, error)
+            self._leave_untold(*recent)
         return True
+
+    def _leave_untold(self, *reports: Kept) -> None:
+        """Say that nobody will ever count *reports*: a ladder that has ended may wait to hear of them."""
+        for kept in reports:
+            if kept.report.has_failed:
+                self._mirror.hear(HealthNews("uncounted", self._origin, kept.report.processor, None, 0, 1))
 
     async def _report(self, calls: Calls, ended: Sequence[Kept]) -> Answer:
         """Tell how calls of one processor ended that started in one epoch, in the order in which they did."""

@@ -48,7 +48,7 @@ class Standing(HealthWatcher):
 
     def news(self, news: HealthNews) -> None:
         """Be told one change: a new row begins to count anew, and a success anywhere ends a streak."""
-        if news.row is not None or news.failures == 0:
+        if news.row is not None or (news.kind == "counted" and news.failures == 0):
             self._told.pop(news.processor, None)
 
     def table(self, rows: Mapping[str, SharedRecord]) -> None:

@@ -344,3 +344,20 @@ async def test_a_sink_that_may_not_have_a_backend_leaves_it_to_the_one_that_has_
         with pytest.raises(RuntimeError, match="belongs to one sink"):
             SignalSink(backend=one.backend).__enter__()
         assert not one.is_degraded
+
+
+async def test_who_left_hears_by_the_table_too_that_its_failures_count_for_nothing():
+    async with fleet(2) as (bus, (one, two)):
+        bus.cut(one.sink.backend)
+        await settle()
+        one.fail(1)
+        one.store.forget("pri1")
+        two.fail(3)
+        await settle()
+        assert one.store.is_leaving
+        # As a stream is trimmed: nothing of the trip is there to be read.
+        bus._first += len(bus._log)
+        bus._log.clear()
+        bus.join()
+        await settle()
+        assert not one.store.is_leaving

@@ -47,7 +47,12 @@ def test_what_has_left_the_window_counts_no_longer():
 
 @pytest.mark.parametrize(
     ("kind", "row", "failures", "is_kept"),
-    [("counted", None, 2, True), ("counted", None, 0, False), ("failures", object(), 3, False)],
+    [
+        ("counted", None, 2, True),
+        ("counted", None, 0, False),
+        ("uncounted", None, 0, True),
+        ("failures", object(), 3, False),
+    ],
 )
 def test_a_new_row_and_a_success_anywhere_end_what_stood(kind, row, failures, is_kept):
     known, rules = Standing(), rules_of()

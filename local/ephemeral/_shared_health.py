@@ -313,12 +313,13 @@ class SharedHealthStore(HealthStore):
 
     def _table_came(self, rows: Mapping[str, SharedRecord]) -> None:
         self._is_alone = False
-        for entry in list(self._entries.values()):
-            row = rows.get(entry.row.record.processor)
-            if row is not None:
-                self._follow(entry, row, "reset", is_own=False)
-            if entry.row.is_readable:
+        for entry in (*self._entries.values(), *self._leaving.values()):
+            processor = entry.row.record.processor
+            if processor in rows:
+                self._follow(entry, rows[processor], "reset", is_own=False)
+            if entry.row.is_readable and self._entries.get(processor) is entry:
                 self._rejoin(entry)
+            self._let_go(entry)
         self._note_told()
 
     def _rejoin(self, entry: SharedEntry) -> None:
@@ -352,7 +353,7 @@ class SharedHealthStore(HealthStore):
             if news.failures == 0 and entry.rules.quorum == 1:
                 # A success anywhere has ended the streak; own failures matter on their own only under a quorum.
                 entry.evidence.clear()
-        elif news.row is not None:
+        elif news.kind != "uncounted" and news.row is not None:
             cause: Cause = "reset" if news.kind == "healed" else news.kind
             self._follow(entry, news.row, cause, is_own=is_own)
         if is_own:

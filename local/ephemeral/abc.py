@@ -54,7 +54,7 @@ __all__ = [
     "whole_number",
 ]
 
-NewsKind: TypeAlias = Cause | Literal["counted", "healed"]
+NewsKind: TypeAlias = Cause | Literal["counted", "uncounted", "healed"]
 
 ITEM_SIGNALS = "processing."
 """Signals whose name begins so are raised for each item of a ladder: counted, but kept apart from all others."""
@@ -129,12 +129,12 @@ class HealthNews(NamedTuple):
     """One change of the health table, or of what has been counted.
 
     Attributes:
-        kind: Why it changed; ``"counted"``: only the count of failures did; ``"healed"``: a worker put back what the
-            table had lost.
+        kind: Why it changed; ``"counted"``: only the count of failures did; ``"uncounted"``: nothing did, for what
+            *origin* reported came too late to count; ``"healed"``: a worker put back what the table had lost.
         origin: Which worker's doing it was.
         processor: Whose row it is.
-        row: The row as changed; None for ``"counted"``.
-        failures: How many are counted now.
+        row: The row as changed; None if it is as it was.
+        failures: How many are counted now; not said by ``"uncounted"``.
         reported: Failures that *origin* has told of, and hears of with this.
     """
 
