@@ -361,3 +361,21 @@ async def test_who_left_hears_by_the_table_too_that_its_failures_count_for_nothi
         bus.join()
         await settle()
         assert not one.store.is_leaving
+
+
+async def test_a_sink_hears_others_on_its_new_loop_though_the_last_one_ended_over_its_mail():
+    class EndedLoop:
+        def call_soon_threadsafe(self, function):
+            raise RuntimeError("closed")
+
+    async with MemoryBus() as bus, SignalSink(backend=bus.backend()) as other:
+        sink, heard = SignalSink(backend=bus.backend()), []
+        sink.subscribe(lambda event: heard.append(event.signal))
+        async with sink:
+            sink._bus._loop = EndedLoop()
+            other.raise_signal("first")
+            await settle()
+        async with sink:
+            other.raise_signal("second")
+            await settle()
+        assert heard == ["second"]

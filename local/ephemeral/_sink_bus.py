@@ -245,6 +245,7 @@ class SinkBus:
 
     def _begin(self, loop: Loop | None) -> None:
         self._loop = loop
+        self._is_scheduled = False  # the last loop may have ended before it called
         self._is_open = True
 
     def _end(self, left: int) -> None:
