@@ -215,6 +215,12 @@ class Life:
             ask(self._session)
 
     async def _main(self) -> None:
+        try:
+            await self._run()
+        finally:
+            self._end()
+
+    async def _run(self) -> None:
         assert self._receiver is not None
         session = Session(
             self._settings,
@@ -239,9 +245,14 @@ class Life:
                 await self._drained()
                 await session.leave()
             tasks.cancel_scope.cancel()
+
+    def _end(self) -> None:
+        """Let nobody wait for this thread any more, whatever it ends by."""
         self.is_ended = True
         self._mirror.lose()
         self._break_promises()
+        if not self._opened.done():
+            self._opened.set_exception(BusUnavailableError("closed"))
         if self._left is not None:
             self._left.set_result(self.sender.pending)
 
