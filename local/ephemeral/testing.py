@@ -30,7 +30,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, TypeVarTuple, assert_ne
 import anyio
 
 from ._errors import EphemeralError
-from ._memory_bus import MemoryBus, MemoryBusStatistics
+from ._memory_backend import MemoryBusStatistics
+from ._memory_bus import MemoryBus
 from ._recording_sink import RecordingSink
 
 if TYPE_CHECKING:
