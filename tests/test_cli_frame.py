@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import anyio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
+from rich.console import Console
 
+from ephemeral_redis.cli import top
 from ephemeral_redis.cli.frame import MOST_ROWS, frame
 from ephemeral_redis.watch.changes import MAX_STEPS
 from ephemeral_redis.watch.picture import Change, ScopeRate, ServerPicture
@@ -98,8 +101,38 @@ def test_a_view_that_is_merely_old_says_so() -> None:
     assert "seen 4.0 s ago" in lines(fleet(read_at=NOW - 4))[0]
 
 
+class Canvas:
+    """Takes what is drawn, until *wanted* is in it."""
+
+    def __init__(self, wanted):
+        self.wanted, self.is_seen = wanted, anyio.Event()
+
+    def update(self, drawn, *, refresh):
+        assert refresh
+        if any(self.wanted in line.plain for line in drawn.renderables):
+            self.is_seen.set()
+
+
+@pytest.mark.real_time
+async def test_a_terminal_says_how_old_its_picture_is_though_nothing_more_comes(monkeypatch) -> None:
+    monkeypatch.setattr(top, "AGE_SECONDS", 0.01)
+    canvas = Canvas("seen 3.")
+    screen = top._Screen(Console(width=80, height=24), canvas, fleet(read_at=NOW - 2.9))
+    assert not canvas.is_seen.is_set()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(screen.grow_old)
+        await canvas.is_seen.wait()
+        tasks.cancel_scope.cancel()
+
+
+def test_what_is_put_back_after_a_loss_does_not_read_as_up() -> None:
+    healed = Change(at=NOW, kind="healed", processor="pri1", epoch=1, by=WHO["api-1"], is_edge=True)
+    assert "put back after a loss" in text(fleet(changes=(healed,)))
+
+
 def test_an_empty_namespace_asks_whether_it_is_spelt_right() -> None:
-    assert "is the namespace spelt right" in text(fleet(groups=(), workers=()))
+    shown = " ".join(line.strip() for line in lines(fleet(groups=(), workers=())))
+    assert "is the namespace spelt right, are workers running?" in shown
 
 
 def test_a_ladder_that_no_worker_has_any_more_is_no_alarm_for_rungs_that_nobody_knows_of() -> None:

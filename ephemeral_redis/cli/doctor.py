@@ -15,7 +15,7 @@ from ephemeral_redis._printable import printable
 from ephemeral_redis.watch.findings import as_json as finding_as_json
 from ephemeral_redis.watch.findings import find
 
-from .running import ToolError, run_tool
+from .running import run_tool, unusable
 from .words import json_line
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ async def _doctor(fleet: Fleet, *, as_json: bool) -> int:
     watch = fleet.watch()
     facts = await watch.examine()
     if facts is None:
-        raise ToolError(f"no usable bus at {watch.address}: {watch.problem}; check --redis, the server and its rights")
+        raise unusable(watch, watch.problem)
     found = find(facts)
     if as_json:
         print(json_line(_document(facts, found)))  # noqa: T201 - said to the user
@@ -93,5 +93,6 @@ def _verdict(facts: Facts, found: Sequence[Finding]) -> Text:
     act = sum(finding.needs_action for finding in found)
     looked_at = ", ".join(f"{what} {count}" for what, count in _looked_at(facts).items())
     if act:
-        return Text(f"Of {len(found)} findings, {act} to act on. Looked at: {looked_at}.", style="bold red")
+        count = f"{len(found)} finding{'' if len(found) == 1 else 's'}"
+        return Text(f"Of {count}, {act} to act on. Looked at: {looked_at}.", style="bold red")
     return Text(f"Nothing needs action. Looked at: {looked_at}.", style="bold green")

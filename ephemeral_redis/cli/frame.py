@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 _STATES = {"up": ("●", "green"), "down": ("✗", "bold red"), "probing": ("◐", "yellow"), "isolated": ("■", "magenta")}
 _LEVELS = {"down": "bold red", "warning": "yellow", "good": "green"}
 _MARKS = {"down": "✗ ", "warning": "! ", "good": "● "}
+_SAID = {"healed": "put back after a loss"}
+"""Kinds of changes that read as something else: whoever is woken takes "healed" for up."""
+
 _EDGE_STYLES = {"down": "bold red", "isolated": "magenta", "restored": "bold green", "reset": "green"}
 
 MOST_ROWS = 40
@@ -122,14 +125,14 @@ def _server_text(server: ServerPicture) -> str:
 
 
 def _headline(picture: FleetPicture, width: int) -> list[Text]:
-    lines: list[Text] = []
-    for sentence in headline(picture):
-        said = f"{_MARKS[sentence.level]}{sentence_text(sentence, picture.at)}"
-        for number, part in enumerate(_wrapped(said, width - 2)):
-            lines.append(Text(("  " if number else "") + part, style=_LEVELS[sentence.level]))
+    said = [(sentence.level, sentence_text(sentence, picture.at)) for sentence in headline(picture)]
     if picture.problem is None and not picture.workers and not picture.groups:
-        lines = [Text("! Nobody has told of itself here: is the namespace spelt right, are workers running?", "yellow")]
-    return lines
+        said = [("warning", "Nobody has told of itself here: is the namespace spelt right, are workers running?")]
+    return [
+        Text(("  " if number else "") + part, style=_LEVELS[level])
+        for level, text in said
+        for number, part in enumerate(_wrapped(_MARKS[level] + text, width - 2))
+    ]
 
 
 def _wrapped(text: str, width: int) -> list[str]:
@@ -155,7 +158,7 @@ def _ladders(picture: FleetPicture, names: dict[str, str], height: int | None) -
     room = None if height is None else max(8, height // 2)
     lines: list[Text] = []
     for number, group in enumerate(groups):
-        drawn = [Text(""), _group_line(group), *(_rung_line(rung, names, picture.at) for rung in group.rungs)]
+        drawn = [Text(""), _group_line(group), *_rung_lines(group, names, picture.at)]
         if room is not None and lines and len(lines) + len(drawn) > room:
             lines.append(Text(f"  … and {len(groups) - number} more ladders; --once shows all", style="dim"))
             break
@@ -184,10 +187,15 @@ def _group_line(group: GroupPicture) -> Text:
     )
 
 
-def _rung_line(rung: RungPicture, names: dict[str, str], now: float) -> Text:
+def _rung_lines(group: GroupPicture, names: dict[str, str], now: float) -> list[Text]:
+    called = max((len(printable(rung.processor)) for rung in group.rungs), default=0)
+    return [_rung_line(rung, names, now, min(called, 20)) for rung in group.rungs]
+
+
+def _rung_line(rung: RungPicture, names: dict[str, str], now: float, room: int) -> Text:
     mark, style = _STATES[rung.state]
     line = Text.assemble("  ", (f"{mark} {rung.state.upper() if rung.state != 'up' else 'up':<9}", style))
-    line.append(f"{printable(rung.processor):<10}")
+    line.append(f"{printable(rung.processor):<{room}}")
     if rung.since is not None:
         line.append(f"  since {clock_text(rung.since, now)}", "dim" if rung.state == "up" else "")
     if rung.state != "up":
@@ -234,7 +242,7 @@ def _change_row(change: Change, times: str, names: dict[str, str], now: float) -
     return Text.assemble(
         ("  " + clock_text(change.at, now), "dim"),
         f"  {printable(change.processor):<12}  ",
-        (f"{printable(change.kind) + times:<24}", style),
+        (f"{printable(_SAID.get(change.kind, change.kind)) + times:<24}", style),
         f"  by {who(change.by, names)}",
     )
 

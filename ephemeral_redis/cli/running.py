@@ -92,9 +92,12 @@ def require_reached(watch: BusWatch, picture: FleetPicture) -> None:
         ToolError: The bus cannot be read.
     """
     if picture.problem is not None:
-        raise ToolError(
-            f"no usable bus at {watch.address}: {picture.problem}; check --redis, the server and the user's rights"
-        )
+        raise unusable(watch, picture.problem)
+
+
+def unusable(watch: BusWatch, problem: str | None) -> ToolError:
+    """Return what to raise where nothing can be read."""
+    return ToolError(f"no usable bus at {watch.address}: {problem}; check --redis, the server and the user's rights")
 
 
 def tell_problem(problem: str | None) -> None:

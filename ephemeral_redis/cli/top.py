@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import shutil
 import sys
+import time
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+import anyio
 from rich.console import Console, Group
 from rich.live import Live
 
@@ -39,6 +42,10 @@ async def _top(fleet: Fleet, *, is_once: bool, every: float, as_json: bool) -> i
     return 0
 
 
+AGE_SECONDS = 1.0
+"""How often a terminal is drawn anew though nothing was read: a bus that hangs is known to be away seconds later."""
+
+
 async def _print_each(
     first: FleetPicture, pictures: AsyncIterator[FleetPicture], *, is_once: bool, as_json: bool
 ) -> None:
@@ -69,10 +76,35 @@ async def _draw_each(first: FleetPicture, pictures: AsyncIterator[FleetPicture])
     # A screen of its own, so that what stood in the terminal stands there afterwards; drawn here alone, since rich's
     # own refresh runs in a thread.
     with Live(console=console, screen=True, auto_refresh=False) as live:
+        screen = _Screen(console, live, first)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(screen.grow_old)
+            async for picture in pictures:
+                screen.show(picture)
+            tasks.cancel_scope.cancel()
 
-        def draw(picture: FleetPicture) -> None:
-            live.update(Group(*frame(picture, width=console.width, height=console.height)), refresh=True)
 
-        draw(first)
-        async for picture in pictures:
-            draw(picture)
+class _Screen:
+    """What a terminal shows: the last picture, and its age while no other one comes."""
+
+    def __init__(self, console: Console, live: Live, first: FleetPicture) -> None:
+        self._console = console
+        self._live = live
+        self.show(first)
+
+    def show(self, picture: FleetPicture) -> None:
+        """Draw *picture*."""
+        self._picture, self._came_at = picture, time.monotonic()
+        self._draw(picture)
+
+    async def grow_old(self) -> None:
+        """Draw the last picture as it reads now, each second that brings no other."""
+        while True:
+            age = time.monotonic() - self._came_at
+            if age >= AGE_SECONDS:
+                self._draw(replace(self._picture, at=self._picture.at + age))
+            await anyio.sleep(AGE_SECONDS)
+
+    def _draw(self, picture: FleetPicture) -> None:
+        lines = frame(picture, width=self._console.width, height=self._console.height)
+        self._live.update(Group(*lines), refresh=True)
