@@ -96,6 +96,11 @@ class SharedEntry:
         self.offers = 0
 
     @property
+    def processor(self) -> str:
+        """Its name in signals."""
+        return self.row.record.processor
+
+    @property
     def is_awaited(self) -> bool:
         """Whether an answer of the table is still to come, of which this worker may have to tell."""
         return self.reports_awaited > 0 or self.offers > 0
@@ -109,6 +114,16 @@ class SharedEntry:
     def expected(self) -> HealthRecord:
         """What will hold once the table has taken the last decision by hand, in the bus's time."""
         return self.current if self.promised is None else self.promised[0]
+
+    @property
+    def settled(self) -> HealthRecord:
+        """What the ladder was shown last that was no mere promise, in the loop's time."""
+        return self.shown if self.promised is None else self.promised[1]
+
+    @property
+    def may_differ(self) -> bool:
+        """Whether this worker may keep a row of its own: where the fleet is up, and waits for a quorum to say else."""
+        return self.rules.quorum > 1 and self.row.record.is_up
 
     def is_overruled(self, decision: Decision) -> bool:
         """Whether somebody here has decided otherwise by hand since."""

@@ -8,7 +8,7 @@ row also holds the trip of a worker that sees failures which its fleet, by its q
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import Future
 from functools import partial
 
@@ -26,9 +26,10 @@ from ._health import (
     judge,
     trip,
 )
-from ._health_store import HealthStore, LocalHealthStore, OnChange, ignore_change
-from ._loops import Loop, current_loop
+from ._health_store import HealthStore, LocalHealthStore
+from ._loops import current_loop
 from ._shared_entry import ByHand, Decision, Return, SharedEntry, Verdict
+from ._shown_health import ShownHealth
 from ._sink import SignalSink
 from .abc import BusUnavailableError, HealthNews, HealthReport, SharedRecord, SignalBackend, Swap
 
@@ -36,7 +37,7 @@ LEARN_SECONDS = 1.0
 """How long a ladder that begins waits for the table, or to hear that the bus is away; a millisecond is usual."""
 
 
-class SharedHealthStore(HealthStore):
+class SharedHealthStore(ShownHealth, HealthStore):
     """The health of processors that all workers of a fleet use.
 
     ``record`` and the reports cost no I/O; a report reaches the table within about a millisecond. ``acquire`` waits for
@@ -47,9 +48,7 @@ class SharedHealthStore(HealthStore):
     """
 
     def __init__(self, backend: SignalBackend) -> None:
-        self.on_change: OnChange = ignore_change
-        self._backend = backend
-        self._loop: Loop | None = None
+        super().__init__(backend)
         self._entries: dict[str, SharedEntry] = {}
         self._leaving: dict[str, SharedEntry] = {}
         # None: not known yet. Whoever decided alone then would be overruled a millisecond later.
@@ -98,9 +97,8 @@ class SharedHealthStore(HealthStore):
 
     def _let_go(self, entry: SharedEntry) -> None:
         """Wait no longer for an entry that has left, if all its answers are there."""
-        processor = entry.row.record.processor
-        if not entry.is_awaited and self._leaving.get(processor) is entry:
-            del self._leaving[processor]
+        if not entry.is_awaited and self._leaving.get(entry.processor) is entry:
+            del self._leaving[entry.processor]
             self._unwatch_if_done()
 
     def _unwatch_if_done(self) -> None:
@@ -239,7 +237,7 @@ class SharedHealthStore(HealthStore):
             self._put_own(entry, change)
             entry.undecided = decision
             return
-        entry.promised = (change.after, entry.shown if entry.promised is None else entry.promised[1])
+        entry.promised = (change.after, entry.settled)
         waits = self._is_alone is None or entry.undecided is not None
         if waits:
             entry.undecided = decision  # in place of an earlier one: offered once the fleet can be asked
@@ -285,7 +283,7 @@ class SharedHealthStore(HealthStore):
         elif not future.result():
             self._refresh(entry, "reset", is_own=False)
             # Not of a processor that has been forgotten: its row is old for ever, and refused for ever.
-            if self._known(entry.row.record.processor) is entry and not entry.is_overruled(decision):
+            if self._known(entry.processor) is entry and not entry.is_overruled(decision):
                 self._decide(entry, decision)
         self._let_go(entry)
 
@@ -293,7 +291,7 @@ class SharedHealthStore(HealthStore):
         decision, entry.undecided = entry.undecided, None
         if entry.promised is not None:
             # What was shown is no longer promised; shown again, and told, if it is decided here.
-            entry.shown, entry.promised = entry.promised[1], None
+            entry.shown, entry.promised = entry.settled, None
         if decision is not None:
             self._decide(entry, decision)
 
@@ -314,10 +312,9 @@ class SharedHealthStore(HealthStore):
     def _table_came(self, rows: Mapping[str, SharedRecord]) -> None:
         self._is_alone = False
         for entry in (*self._entries.values(), *self._leaving.values()):
-            processor = entry.row.record.processor
-            if processor in rows:
-                self._follow(entry, rows[processor], "reset", is_own=False)
-            if entry.row.is_readable and self._entries.get(processor) is entry:
+            if entry.processor in rows:
+                self._follow(entry, rows[entry.processor], "reset", is_own=False)
+            if entry.row.is_readable and self._entries.get(entry.processor) is entry:
                 self._rejoin(entry)
             self._let_go(entry)
         self._note_told()
@@ -328,19 +325,14 @@ class SharedHealthStore(HealthStore):
         change = decision and decision(entry.row.record, self._backend.bus_time())
         if decision and change:
             # What was decided alone goes on being shown until the fleet has taken it or decided otherwise.
-            shown_before = entry.shown if entry.promised is None else entry.promised[1]
-            entry.own, entry.promised = None, (change.after, shown_before)
+            entry.own, entry.promised = None, (change.after, entry.settled)
             self._offer(entry, decision, change)
             return
         if decision:
             entry.came_true(decision)
             self._refresh(entry, "reset", is_own=False)  # it is so already, or no longer to be decided
-        if entry.own is not None and not self._may_differ(entry):
+        if entry.own is not None and not entry.may_differ:
             self._drop_own(entry, "reset")
-
-    def _may_differ(self, entry: SharedEntry) -> bool:
-        """Whether a worker may keep a row of its own: where the fleet is up, and waits for a quorum to say else."""
-        return entry.rules.quorum > 1 and entry.row.record.is_up
 
     def _news_came(self, news: HealthNews) -> None:
         entry = self._known(news.processor)
@@ -384,7 +376,7 @@ class SharedHealthStore(HealthStore):
             return
         was_readable = entry.row.is_readable
         is_new_epoch = row.record.epoch != entry.row.record.epoch
-        before, had_own_beside = entry.row.record, entry.own is not None and self._may_differ(entry)
+        before, had_own_beside = entry.row.record, entry.own is not None and entry.may_differ
         entry.row = row
         if is_new_epoch:
             entry.forget_counts()
@@ -397,68 +389,9 @@ class SharedHealthStore(HealthStore):
         if not was_readable and not self._is_alone:
             self._rejoin(entry)
 
-    # Showing
-
-    def _put_own(self, entry: SharedEntry, change: Change) -> None:
-        entry.own = change.after
-        if change.after.epoch != change.before.epoch:
-            entry.forget_counts()
-        self._refresh(entry, change.cause, is_own=True)
-
-    def _drop_own(self, entry: SharedEntry, cause: Cause) -> None:
-        entry.own = None
-        # Up again is this worker's own to tell, as its trip was; that the fleet is down has been told by another.
-        self._refresh(entry, cause, is_own=entry.row.record.is_up)
-
-    def _refresh(self, entry: SharedEntry, cause: Cause, *, is_own: bool) -> None:
-        """Show what now holds. What was shown ahead of the table, a decision by hand, has come true or is over."""
-        before, entry.promised = entry.shown if entry.promised is None else entry.promised[1], None
-        self._show(entry, self._localized(entry.current), cause, is_own=is_own, before=before)
-
-    def _show(
-        self,
-        entry: SharedEntry,
-        record: HealthRecord,
-        cause: Cause,
-        *,
-        is_own: bool,
-        before: HealthRecord | None = None,
-    ) -> None:
-        before = entry.shown if before is None else before
-        entry.shown = record
-        if _differs(before, record):
-            # Last: it may call back into the store, and what it raises must find the table right.
-            self.on_change(Change(cause, before, record, is_own, is_alone=entry.own is not None))
-
-    def _localized(self, record: HealthRecord) -> HealthRecord:
-        """Return a record of the bus's time in the loop's."""
-        return record.shifted(self._loop_now() - self._backend.bus_time())
-
-    def _loop_now(self) -> float:
-        assert self._loop is not None
-        return self._loop.now()
-
-    def _hop(self, function: Callable[[], object]) -> None:
-        """Run *function* on the loop. From any thread."""
-        if self._loop is not None:
-            try:
-                self._loop.call_soon_threadsafe(function)
-            except RuntimeError:
-                self._backend.unwatch(self)  # the loop has ended, and the ladder with it
-
 
 def _swap(change: Change, row: SharedRecord) -> Swap:
     return Swap(change.cause, row.version, change.after)
-
-
-def _differs(one: HealthRecord, other: HealthRecord) -> bool:
-    """Whether the ladder must be told: times are estimates, and say nothing by themselves."""
-    return _said(one) != _said(other)
-
-
-def _said(record: HealthRecord) -> tuple[object, ...]:
-    lease = record.lease and record.lease.fence
-    return record.epoch, record.state, record.is_local, record.failed_probes, record.good_probes, record.fence, lease
 
 
 def health_store_of(sink: SignalSink) -> HealthStore:
