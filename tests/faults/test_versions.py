@@ -113,10 +113,13 @@ def row_of(client):
     return client.hget(f"{{{SPACE}}}:h", "pri1")
 
 
+def connections(client):
+    return [known for known in client.client_list() if known["name"].startswith("ephemeral-")]
+
+
 def cut_all(client):
-    for known in client.client_list():
-        if known["name"].startswith("ephemeral-"):
-            client.client_kill_filter(_id=known["id"])
+    for known in connections(client):
+        client.client_kill_filter(_id=known["id"])
 
 
 async def test_a_row_of_a_newer_version_is_not_misread_and_said_once(server, caplog, tried):
@@ -306,6 +309,7 @@ def test_a_layout_that_changes_under_a_worker_is_seen_when_it_comes_back(server,
     client = redis.Redis.from_url(server.url)
     with sink_on(server) as sink:
         client.hset(f"{{{SPACE}}}:m", "layout", "2")
+        until(lambda: len(connections(client)) == 3)  # one still to be made would escape the cut
         cut_all(client)
         until(lambda: any("can no longer be used" in text for text in caplog.messages))
         assert sink.is_degraded
