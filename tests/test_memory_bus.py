@@ -379,3 +379,19 @@ async def test_a_sink_hears_others_on_its_new_loop_though_the_last_one_ended_ove
             other.raise_signal("second")
             await settle()
         assert heard == ["second"]
+
+
+async def test_what_is_wished_for_alone_holds_here_until_the_fleet_has_taken_it_whatever_it_did_meanwhile():
+    async with fleet(2) as (bus, (one, two)):
+        bus.cut(one.sink.backend)
+        await settle()
+        one.store.isolate("pri1", one.now())
+        two.fail(3)
+        await settle()
+        two.store.reset("pri1", two.now())
+        await settle()
+        bus.join()
+        await settle()
+        assert [change.after.state for change in one.changes] == ["isolated", "isolated"]
+        assert two.record.state == "isolated"
+        assert one.own_edges() == [("isolate", True)]

@@ -383,7 +383,8 @@ class SharedHealthStore(ShownHealth, HealthStore):
             if is_own and had_own_beside:
                 # The fleet has heard nothing yet of what this worker did alone: its edge is one besides.
                 entry.shown, entry.promised = self._localized(before), None
-            entry.own = None
+            if not isinstance(entry.undecided, ByHand):  # else it holds here until the fleet is asked
+                entry.own = None
             entry.reports_awaited = 0  # what was reported of the old one counts for nothing
         self._refresh(entry, cause, is_own=is_own)
         if not was_readable and not self._is_alone:
