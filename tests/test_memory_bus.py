@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from functools import partial
 
 import anyio
 import pytest
@@ -11,6 +12,7 @@ from ephemeral import HealthOptions, PriorityProcessorAtom, SignalSink
 from ephemeral._health import HealthRules
 from ephemeral._loops import current_loop
 from ephemeral._shared_health import SharedHealthStore
+from ephemeral.abc import HealthWatcher
 from ephemeral.testing import MemoryBus
 
 PERIOD = 1.0
@@ -395,3 +397,19 @@ async def test_what_is_wished_for_alone_holds_here_until_the_fleet_has_taken_it_
         assert [change.after.state for change in one.changes] == ["isolated", "isolated"]
         assert two.record.state == "isolated"
         assert one.own_edges() == [("isolate", True)]
+
+
+async def test_a_sink_that_is_closed_again_soon_has_all_its_time_again():
+    class Leaving(HealthWatcher):
+        is_leaving = True
+
+    took = []
+    async with MemoryBus() as bus:
+        sink, ladder = SignalSink(backend=bus.backend()), Leaving()
+        for seconds in (1.0, 1.5):
+            async with sink:
+                sink.backend.watch(ladder)
+                bus.call_later(seconds, partial(sink.backend.unwatch, ladder))
+                began_at = anyio.current_time()
+            took.append(anyio.current_time() - began_at)
+    assert took == pytest.approx([1.0, 1.5], abs=0.01)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from ._errors import BusUnavailableError
@@ -100,8 +101,9 @@ class MemoryBackend(SignalBackend):
     def close(self, timeout: float) -> Future[int]:
         """End, once the ladders that have ended have told of their last changes."""
         left = self._left = Future[int]()
-        if self.is_degraded or not self._is_awaited or not self._bus.call_later(timeout, self._end):
-            self._end()
+        end = partial(self._end, left)
+        if self.is_degraded or not self._is_awaited or not self._bus.call_later(timeout, end):
+            end()
         return left
 
     def publish(self, record: SignalRecord) -> None:
@@ -134,7 +136,7 @@ class MemoryBackend(SignalBackend):
         if watcher in self._watchers:
             self._watchers.remove(watcher)
         if self._left is not None and not self._is_awaited:
-            self._end()
+            self._end(self._left)
 
     def report(self, report: HealthReport) -> None:
         """Have the table count how a call ended, or keep it."""
@@ -202,11 +204,10 @@ class MemoryBackend(SignalBackend):
     def _is_awaited(self) -> bool:
         return any(watcher.is_leaving for watcher in self._watchers)
 
-    def _end(self) -> None:
-        left, self._left = self._left, None
-        if left is None:
-            return
-        self._receiver = None
+    def _end(self, left: Future[int]) -> None:
+        if left is not self._left:
+            return  # ended already, and perhaps opened again since
+        self._left = self._receiver = None
         for watcher in tuple(self._watchers):
             watcher.lost()
         left.set_result(len(self._outbox))
