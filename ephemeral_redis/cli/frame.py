@@ -201,7 +201,7 @@ def _rung_line(rung: RungPicture, names: dict[str, str], now: float, room: int) 
     if rung.state != "up":
         line.append(f"  by {who(rung.by, names)}")
         line.append(f"  {_probe_text(rung, names, now)}")
-        if rung.failed_probes:
+        if rung.failed_probes and rung.prober is None:  # beside a prober there is no room in 80 columns
             line.append(f" ({rung.failed_probes} failed)", "dim")
     elif rung.failures:
         line.append(f"  {_count(rung.failures, 'failure')} counted against it")
