@@ -46,6 +46,7 @@ MAX_PATH_BYTES = 32 * 1024
 _MAX_DEPTH = 8
 _HEAD = re.compile(rb"(\d{1,18}):\d+:[a-z]:", re.ASCII)
 _MAX_AGE_MS = 0xFFFFFFFF
+_LAST_INSTANT = 253_000_000_000.0
 _pack: Callable[[Any], bytes] = msgpack.packb  # pyright: ignore[reportAssignmentType, reportUnknownMemberType, reportUnknownVariableType]  as above; None only from a stream
 _unpackb: Callable[..., Any] = msgpack.unpackb  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]  as above
 _LIMITS: dict[str, Any] = {
@@ -239,16 +240,16 @@ def unpack_row(processor: str, value: bytes) -> SharedRecord | None:
         record = HealthRecord(
             processor,
             epoch=int(epoch),
-            since=float(since),
+            since=_instant(since),
             by=str(by),
             state=state,
             failures=int(failures),
             failed_probes=int(failed),
             good_probes=int(good),
-            probe_at=math.inf if probe_at is None else float(probe_at),
-            lease=lease and Lease(processor, str(lease[0]), int(lease[1]), float(lease[2])),
+            probe_at=math.inf if probe_at is None else _finite(probe_at),
+            lease=lease and Lease(processor, str(lease[0]), int(lease[1]), _finite(lease[2])),
             fence=int(fence),
-            last_probe_at=None if last is None else float(last),
+            last_probe_at=None if last is None else _instant(last),
         )
         return SharedRecord(int(version), record)
     except NewerError:
@@ -281,6 +282,20 @@ def check_version(found: bytes, known: bytes) -> None:
     if found.isdigit() and len(found) < 10 and int(found) > int(known):
         raise NewerError(f"version {int(found)}, and this one knows {int(known)}")
     raise UndecodableError(f"version {found[:16]!r}")
+
+
+def _finite(value: Any) -> float:
+    number = float(value)
+    if not math.isfinite(number):
+        raise UndecodableError("a time that is none")
+    return number
+
+
+def _instant(value: Any) -> float:
+    # People are shown it as a date, and there are none beyond the year 9999.
+    if not 0 <= (number := _finite(value)) < _LAST_INSTANT:
+        raise UndecodableError("a time beyond all dates")
+    return number
 
 
 def _check(place: Any, signal: Any, key: Any, operation_id: Any) -> None:

@@ -203,6 +203,23 @@ def test_a_row_is_read_as_it_was_written(written):
     assert math.isinf(row.record.probe_at) == math.isinf(written.probe_at)
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"since": math.nan},
+        {"since": 1e300},
+        {"since": -1.0},
+        {"probe_at": math.nan},
+        {"last_probe_at": math.inf},
+        {"lease": Lease("pri1", "d", 12, math.nan)},
+    ],
+)
+def test_a_row_with_a_time_that_is_none_cannot_be_read(wrong):
+    record = HealthRecord("pri1", **{"epoch": 7, "since": 1.5, "by": "a", "state": "down"} | wrong)
+    row = _codec.known_row("pri1", b"41:7:d:3:" + _codec.pack_record(record))
+    assert not row.is_readable
+
+
 def test_no_row_is_none():
     assert _codec.unpack_row("pri1", b"") is None
     assert _codec.known_row("pri1", b"") is None
