@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from ephemeral import EphemeralError
 
+_ADVICE = "check the URL, the server, its version (>= 6.2) and the user's rights"
+
 
 class SignalBusError(EphemeralError):
     """The bus cannot be used: unreachable at the start, too old, or written by an incompatible version.
@@ -14,9 +16,7 @@ class SignalBusError(EphemeralError):
         advice: What to do about it.
     """
 
-    def __init__(
-        self, address: str, reason: str, advice: str = "check the URL, the server and its version (>= 6.2)"
-    ) -> None:
+    def __init__(self, address: str, reason: str, advice: str = _ADVICE) -> None:
         super().__init__(address, reason, advice)
         self.address = address
         self.reason = reason
