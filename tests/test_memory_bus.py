@@ -396,7 +396,7 @@ async def test_what_is_wished_for_alone_holds_here_until_the_fleet_has_taken_it_
         await settle()
         assert [change.after.state for change in one.changes] == ["isolated", "isolated"]
         assert two.record.state == "isolated"
-        assert one.own_edges() == [("isolate", True)]
+        assert one.own_edges() == [("isolate", True), ("isolate", False)]  # the fleet was up again
 
 
 async def test_a_sink_that_is_closed_again_soon_has_all_its_time_again():

@@ -56,6 +56,7 @@ class SharedEntry:
         shown: What the ladder sees, in the loop's time.
         promised: A decision by hand that is shown already, and what was shown before it.
         undecided: A decision to offer once the bus is back.
+        has_fleet_moved: Whether its epoch changed while a row of this worker's own held what was decided by hand.
         wish: The last decision by hand, until it has come true: any earlier one is overruled.
         is_streak_open: Whether failures are counted somewhere, so that a success must be told.
         counted: How many, as last heard.
@@ -68,6 +69,7 @@ class SharedEntry:
         "counted",
         "counted_at",
         "evidence",
+        "has_fleet_moved",
         "is_streak_open",
         "offers",
         "own",
@@ -88,6 +90,7 @@ class SharedEntry:
         self.shown = unknown
         self.promised: tuple[HealthRecord, HealthRecord] | None = None
         self.undecided: Decision | None = None
+        self.has_fleet_moved = False
         self.wish: ByHand | None = None
         self.is_streak_open = False
         self.counted = 0

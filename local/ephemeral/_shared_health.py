@@ -322,10 +322,13 @@ class SharedHealthStore(ShownHealth, HealthStore):
     def _rejoin(self, entry: SharedEntry) -> None:
         """Offer the fleet, which can be asked again, what was decided alone; else hold to what it says."""
         decision, entry.undecided = entry.undecided, None
+        has_moved, entry.has_fleet_moved = entry.has_fleet_moved, False
         change = decision and decision(entry.row.record, self._backend.bus_time())
         if decision and change:
-            # What was decided alone goes on being shown until the fleet has taken it or decided otherwise.
-            entry.own, entry.promised = None, (change.after, entry.settled)
+            # What was decided alone goes on being shown until the fleet has taken it or decided otherwise. Then it is
+            # told besides, if it is an edge of what the fleet holds by now.
+            before = self._localized(entry.row.record) if has_moved else entry.settled
+            entry.own, entry.promised = None, (change.after, before)
             self._offer(entry, decision, change)
             return
         if decision:
@@ -383,7 +386,9 @@ class SharedHealthStore(ShownHealth, HealthStore):
             if is_own and had_own_beside:
                 # The fleet has heard nothing yet of what this worker did alone: its edge is one besides.
                 entry.shown, entry.promised = self._localized(before), None
-            if not isinstance(entry.undecided, ByHand):  # else it holds here until the fleet is asked
+            if entry.own is not None and isinstance(entry.undecided, ByHand):
+                entry.has_fleet_moved = True  # and what is wished for holds here until the fleet is asked
+            else:
                 entry.own = None
             entry.reports_awaited = 0  # what was reported of the old one counts for nothing
         self._refresh(entry, cause, is_own=is_own)
