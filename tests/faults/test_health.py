@@ -235,8 +235,9 @@ async def fleet(server, count, **options):
         workers = []
         for _ in range(count):
             proxy = stack.enter_context(Proxy(server.url))
-            backend = RedisSignalBackend.from_url(proxy.url, namespace="health")
-            sink = await stack.enter_async_context(SignalSink(20_000, backend=backend))
+            # What a test counts in the end must outlast it on the slowest machine.
+            backend = RedisSignalBackend.from_url(proxy.url, namespace="health", retention=600.0)
+            sink = await stack.enter_async_context(SignalSink(20_000, max_age=600.0, backend=backend))
             primary, backup = Service(), Service()
             atom = PriorityProcessorAtom(1, primary, sink, probe=primary.probe, **options)
             await stack.enter_async_context(atom)
