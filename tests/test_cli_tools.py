@@ -419,6 +419,16 @@ def test_a_reader_that_has_enough_ends_it_in_silence(url, namespace) -> None:
         assert (running.wait(30), err) == (141, "")
 
 
+def test_tail_names_a_worker_that_has_started_after_it(url, namespace) -> None:
+    with raising(url, namespace, ("a",)), process(url, namespace, "tail") as running:
+        read_line(running)
+        with sink_of(url, namespace, name="latecomer") as sink:
+            while "  latecomer" not in read_line(running):
+                sink.raise_signal("b")
+        running.send_signal(signal.SIGINT)
+        running.communicate(timeout=30)
+
+
 def test_top_into_a_pipe_prints_one_look_after_the_other(url, namespace) -> None:
     with sink_of(url, namespace, name="api-1"), process(url, namespace, "top", "--every", "0.2") as running:
         seen = [read_line(running) for _ in range(12)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+import time
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from ephemeral import SignalEvent
+    from ephemeral_redis.watch import BusWatch
 
     from .running import Fleet
 
@@ -32,6 +34,10 @@ _STYLES = {
     "processing.abandoned": "red",
     "bus.gap": "bold red",
 }
+
+
+NAMES_SECONDS = 3.0
+"""Between two looks at who the workers are, at least: whoever is in no list stays unknown, however much is raised."""
 
 
 def tail(fleet: Fleet, pattern: str, *, with_items: bool, limit: int | None, as_json: bool) -> int:
@@ -50,18 +56,30 @@ async def _tail(fleet: Fleet, pattern: str, *, with_items: bool, limit: int | No
         async with watch.pictures() as pictures:
             first = await anext(pictures)
         require_reached(watch, first)
-        show = _show_json if as_json else partial(_show_line, _console(), worker_names(first))
+        names = worker_names(first)
+        show = _show_json if as_json else partial(_show_line, _console(), names)
+        looked_at = time.monotonic()
         problem = None
         async for lot in lots:
             if watch.problem != problem:
                 problem = watch.problem
                 tell_problem(problem)
-            for event in _wanted(lot, pattern, with_items=with_items):
+            wanted = list(_wanted(lot, pattern, with_items=with_items))
+            is_stranger = any(event.origin not in names for event in wanted)
+            if is_stranger and not as_json and time.monotonic() - looked_at >= NAMES_SECONDS:
+                names.update(await _names_now(watch))  # of workers that have started meanwhile
+                looked_at = time.monotonic()
+            for event in wanted:
                 show(event)
                 left = None if left is None else left - 1
                 if left == 0:
                     return 0
     return 0
+
+
+async def _names_now(watch: BusWatch) -> dict[str, str]:
+    async with watch.pictures() as pictures:
+        return worker_names(await anext(pictures))
 
 
 def _wanted(lot: Iterable[SignalEvent], pattern: str, *, with_items: bool) -> Iterable[SignalEvent]:
