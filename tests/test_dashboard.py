@@ -229,6 +229,16 @@ async def test_signals_are_filtered_by_the_librarys_patterns() -> None:
         }
 
 
+@pytest.mark.parametrize(("query", "count"), [("items=0", 1), ("items=1", 2), ("items=0&pattern=processing.*,o*", 1)])
+async def test_what_ladders_raise_for_each_item_may_be_left_out(query: str, count: int) -> None:
+    source = HandSource()
+    async with visit(app(source), "/signals", query=query) as page:
+        await wait_all_blocked()
+        source.tell(event("processing.started:pri1:widget-1"), event("order.placed"))
+        shown = await page.next("signals")
+    assert (shown["rows"][-1][1], shown["count"]) == ("order.placed", count)
+
+
 @pytest.mark.parametrize("pattern", ["", "a,,b", "%20"])
 async def test_a_pattern_that_makes_no_sense_is_refused_in_words(pattern: str) -> None:
     async with visit(app(HandSource()), "/signals", query=f"pattern={pattern}") as page:

@@ -16,6 +16,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from ephemeral import SignalSink, matches_pattern
+from ephemeral.abc import ITEM_SIGNALS
 from ephemeral_redis.watch.source import watch_sink
 
 from ._frames import Backlog, frame, picture_frame
@@ -130,14 +131,15 @@ class _Dashboard:
         return EventStream(viewer, follow, frame("rates", self._history.as_json()))
 
     async def signals(self, request: Request) -> EventStream:
-        """Send the signals that match ``?pattern=``, as many as an eye can follow."""
+        """Send the signals that match ``?pattern=``, without items if ``items=0``; as many as an eye can follow."""
         pattern = request.query_params.get("pattern", "*")
         try:
             matches_pattern("", pattern)
         except ValueError as mistake:
             # As an event: a browser shows a stream's reader no other answer.
             return EventStream(Viewer(), anyio.sleep_forever, frame("refused", str(mistake)))
-        backlog = Backlog(lambda name: matches_pattern(name, pattern))
+        left_out = ITEM_SIGNALS if request.query_params.get("items") == "0" else ()
+        backlog = Backlog(lambda name: matches_pattern(name, pattern) and not name.startswith(left_out))
         viewer = Viewer(pause=SIGNALS_PAUSE)
 
         def take(events: Sequence[SignalEvent]) -> None:

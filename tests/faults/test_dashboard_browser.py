@@ -321,6 +321,7 @@ def test_the_keyboard_reaches_everything_in_the_order_it_is_read(browser) -> Non
             "Names like",
             "Show",
             "Pause",
+            "processing.* too",
             "Signals, the newest first",
         ]
 

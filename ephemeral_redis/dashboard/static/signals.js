@@ -9,6 +9,7 @@ const ROWS = 100;
 const body = $("signals").tBodies[0];
 let stream = null;
 let pattern = "*";
+let withItems = true;
 let isPaused = false;
 let names = (origin) => origin;
 let [came, unseen, held] = [0, 0, 0];
@@ -63,7 +64,7 @@ function open() {
   stream?.close();
   stream = null;
   if (document.hidden) return;
-  stream = new Stream(`signals?pattern=${encodeURIComponent(pattern)}`, {
+  stream = new Stream(`signals?pattern=${encodeURIComponent(pattern)}&items=${withItems ? 1 : 0}`, {
     signals: take,
     refused: (problem) => {
       setText($("signals-problem"), visible(problem));
@@ -74,17 +75,25 @@ function open() {
   stream.open();
 }
 
+function begin() {
+  setText($("signals-problem"), "");
+  $("pattern").removeAttribute("aria-invalid");
+  body.replaceChildren();
+  made = 0;
+  [came, unseen, held] = [0, 0, 0];
+  tell();
+  open();
+}
+
 export function start() {
   $("filter").addEventListener("submit", (event) => {
     event.preventDefault();
     pattern = $("pattern").value;
-    setText($("signals-problem"), "");
-    $("pattern").removeAttribute("aria-invalid");
-    body.replaceChildren();
-    made = 0;
-    [came, unseen, held] = [0, 0, 0];
-    tell();
-    open();
+    begin();
+  });
+  $("items").addEventListener("change", () => {
+    withItems = $("items").checked;
+    begin();
   });
   $("pause").addEventListener("click", () => {
     isPaused = !isPaused;
