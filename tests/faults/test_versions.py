@@ -176,7 +176,7 @@ async def test_by_hand_an_old_worker_acts_for_itself_until_the_row_can_be_read_a
             late.primary.is_down = True
             await late.trip()
             await become(lambda: two.atom.get_health().state == "isolated")
-            assert late.atom.get_health().state == "isolated"
+            await become(lambda: late.atom.get_health().state == "isolated")
             assert two.atom.get_health().by == one.sink.origin
             assert row_of(client).split(b":", 5)[4] == b"1"
 
