@@ -159,7 +159,7 @@ def pyrate_limiter(count: int) -> float:
 
 def measure(quick: bool) -> Result:
     """Run all cases, interleaved."""
-    many, few, rounds = (5000, 50, 3) if quick else (5_000, 50, 9)
+    many, few, rounds = (500, 5, 3) if quick else (5_000, 50, 15)
     cases: dict[str, Measure] = {
         "ephemeral": lambda: repeated(many),
         "naive scan": lambda: scanned(few),

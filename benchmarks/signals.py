@@ -39,6 +39,29 @@ def append(count: int) -> float:
     return timed(work) / count
 
 
+class Least:
+    """What a method costs that stamps and appends what a signal is made of, and does nothing else."""
+
+    def __init__(self) -> None:
+        self._window: list[tuple[object, ...]] = []
+        self._clock = time.monotonic
+        self._origin = "0123456789abcdef"
+
+    def raise_signal(self, signal: str, key: str | None = None, operation_id: int = 0, payload: object = None) -> None:
+        self._window.append((signal, operation_id, key, self._clock(), payload, None, self._origin))
+
+
+def least(count: int) -> float:
+    """The floor of any method, without listeners and without bounds."""
+    sink = Least()
+
+    def work() -> None:
+        for _ in range(count):
+            sink.raise_signal(NAME)
+
+    return timed(work) / count
+
+
 def plain(count: int, listeners: int) -> float:
     """The floor with listeners: the same, and a loop over functions."""
     window: deque[tuple[float, str]] = deque(maxlen=1000)
@@ -147,7 +170,7 @@ def cases(count: int) -> dict[str, Measure]:
     """Return what is measured, by name."""
     every: dict[str, Callable[[int, int], float]] = {"a loop over functions": plain, "ephemeral": ours}
     every |= {peer.__name__: peer for peer in (blinker, psygnal, pyee) if is_there(peer.__name__)}
-    found: dict[str, Measure] = {"append": lambda: append(count)}
+    found: dict[str, Measure] = {"append": lambda: append(count), "least": lambda: least(count)}
     for name, case in every.items():
         for listeners in AUDIENCES:
             found[f"{name}, {listeners}"] = lambda case=case, listeners=listeners: case(count, listeners)  # type: ignore[misc]
@@ -156,10 +179,11 @@ def cases(count: int) -> dict[str, Measure]:
 
 def measure(quick: bool) -> Result:
     """Run all cases, interleaved."""
-    count, rounds = (2_000, 3) if quick else (20_000, 15)
+    # Short rounds and many: a slow moment of the machine then spoils few of them.
+    count, rounds = (2_000, 3) if quick else (5_000, 61)
     took = interleaved(cases(count), rounds)
     # Longer: a thread's turn alone lasts 5 ms.
-    crowd = interleaved({str(n): lambda n=n: together(4 * count, n) for n in (1, 4)}, rounds)  # type: ignore[misc]
+    crowd = interleaved({str(n): lambda n=n: together(16 * count, n) for n in (1, 4)}, min(rounds, 15))  # type: ignore[misc]
     goals = {0: at_most(2.2), 1: at_most(4.5)}
     rows = [
         Row(
@@ -170,6 +194,9 @@ def measure(quick: bool) -> Result:
         )
         for n in AUDIENCES
     ]
+    rows.append(
+        Row("the floor: a method that stamps and appends alone / append", "x", ratios(took["least"], took["append"]))
+    )
     for n in AUDIENCES:
         floor = took[f"a loop over functions, {n}"]
         rows.append(
