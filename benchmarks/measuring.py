@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import os
 import platform
@@ -126,6 +127,9 @@ def interleaved(cases: Mapping[str, Measure], rounds: int) -> dict[str, list[flo
     """Run all *cases* once a round, so that a slow second of the machine hits them alike."""
     figures: dict[str, list[float]] = {name: [] for name in cases}
     for _ in range(rounds):
+        # What peers import is nobody's garbage here: else each full collection walks it, at the cost of whoever is at it.
+        gc.collect()
+        gc.freeze()
         for name, measure in cases.items():
             figures[name].append(measure())
     return figures

@@ -64,16 +64,21 @@ class Intake(Generic[T]):
         bound: How many items may wait.
         line: Whose length is how many do.
         admit: Puts one item into the line and returns its operation id.
+
+    Attributes:
+        bound: How many items may wait.
+        granted: Producers that were told to come in and have not resumed yet.
+        is_closed: Whether it takes nothing more.
     """
 
     def __init__(self, name: str, bound: int, line: Sized, admit: Callable[[T, Context], int]) -> None:
         self._name = name
-        self._bound = bound
+        self.bound = bound
         self._line = line
         self._admit = admit
         self.producers = self._make_line_of_producers()
         """Who waits for room; the owner calls `freed` if there is anybody."""
-        self._granted: deque[Producer[T]] = deque()
+        self.granted: deque[Producer[T]] = deque()
         self._from_threads: set[_ThreadRequest[T]] = set()
         self.is_closed = False
 
@@ -89,7 +94,7 @@ class Intake(Generic[T]):
     def enqueue_at_once(self, item: T) -> int | None:
         """Admit *item* and return its id if `enqueue` would not have to wait, else return None."""
         # Somebody who was granted room has not come in yet: a newcomer must not overtake him.
-        if self.is_closed or self._granted or len(self._line) >= self._bound:
+        if self.is_closed or self.granted or len(self._line) >= self.bound:
             return None
         admit = self._admit
         return admit(item, copy_context())
@@ -156,7 +161,7 @@ class Intake(Generic[T]):
             if self.is_closed:
                 self._leave(producer)
                 raise CoordinatorCompletedError(self._name)
-            first = self._granted.popleft()
+            first = self.granted.popleft()
             first.operation_id = self._admit(first.item, first.context)
         return producer.operation_id
 
@@ -164,8 +169,8 @@ class Intake(Generic[T]):
         """Forget a producer that gave up; room it was granted goes to the next."""
         if producer in self.producers:
             self.producers.remove(producer)
-        elif producer in self._granted:
-            self._granted.remove(producer)
+        elif producer in self.granted:
+            self.granted.remove(producer)
             self._give_back(producer)
             self.freed()
 
@@ -173,7 +178,7 @@ class Intake(Generic[T]):
         """Note that *producer* will not use the room it was granted."""
 
     def _has_room(self) -> bool:
-        return len(self._line) + len(self._granted) < self._bound
+        return len(self._line) + len(self.granted) < self.bound
 
     # Producers on other threads
 
@@ -211,7 +216,7 @@ class Intake(Generic[T]):
 
         def tell() -> None:
             # Who got room before and has not come in yet may still be cancelled: he must not be taken along.
-            if self._granted and self._granted[0] is not producer:
+            if self.granted and self.granted[0] is not producer:
                 loop.call_soon_threadsafe(come_in)
             else:
                 come_in()
@@ -233,7 +238,7 @@ class Intake(Generic[T]):
 
     def resize(self, bound: int) -> None:
         """Change how many items may wait; those that wait already stay."""
-        self._bound = bound
+        self.bound = bound
         self.freed()
 
     def freed(self) -> None:
@@ -243,7 +248,7 @@ class Intake(Generic[T]):
             if producer.item is NO_ITEM:
                 self._give_back(producer)
             else:
-                self._granted.append(producer)
+                self.granted.append(producer)
             producer.tell()
 
     def close(self) -> None:
