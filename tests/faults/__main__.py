@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -50,8 +51,8 @@ def main() -> int:
         found.append(outcome)
     shown = kept(options.keep, found, [run.name for run in runs])
     tables = tables_of(shown)
-    if len(shown) < len(runs) or pytest_arguments:
-        del tables[RUNS]  # it is of whole runs, and of all of them
+    if len(shown) < len(runs):
+        del tables[RUNS]  # it is of all of them
     for path in options.into:
         print(f"== {path}: {', '.join(splice(path, tables)) or 'has no place for what was tried'}")
     for outcome in found:
@@ -88,7 +89,8 @@ def attempt(run: Run, pytest_arguments: list[str]) -> dict[str, Any] | None:
             return None
         said = json.loads(outcomes.read_text(encoding="utf-8")) if outcomes.exists() else {}
         empty = {"python": "?", "redis_py": "?", "seconds": 0, "passed": 0, "failed": 0, "skipped": 0, "tried": []}
-        return {**empty, **said, "name": run.name, "about": run.about, "server": run.server_version, "code": code}
+        about = f"{run.about}; `{shlex.join(pytest_arguments)}`" if pytest_arguments else run.about
+        return {**empty, **said, "name": run.name, "about": about, "server": run.server_version, "code": code}
 
 
 def wait(child: subprocess.Popen[bytes]) -> int | None:
