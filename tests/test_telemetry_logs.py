@@ -208,7 +208,7 @@ def test_whatever_a_record_holds_its_signal_is_safe(
 ) -> None:
     sink = SignalSink()
     handler = SignalHandler(sink, level=0, prefix=prefix, messages=True)
-    assert handler.handle(record_of(name=name, levelno=level, pathname=path, msg=message)) is True
+    assert handler.handle(record_of(name=name, levelno=level, pathname=path, msg=message))
     [event] = sink.sense()
     assert event.signal.startswith(f"{prefix}.")
     assert event.signal.count(":") == prefix.count(":") + 1
