@@ -97,7 +97,7 @@ def test_whatever_happens_in_whatever_order_all_is_one_story_in_the_end(server, 
         chaos.mend()
         story = "\n".join(chaos.done)
         fleet.until(lambda: not any(book.bus["is_degraded"] for book in fleet.books()), why=lambda: story)
-        # Only a hand takes an isolation back, and of two hands the later to reach the fleet wins: one may be on its way.
+        # Only a hand takes an isolation back; of two the later to reach the fleet wins, so none may be on its way.
         fleet.go_on(1.0)
         fleet[0].ask("reset", processor="pri1")
         fleet.until(lambda: all(fleet.are_up() + fleet.are_up("pri2")), why=lambda: story)

@@ -64,7 +64,7 @@ def test_a_server_whose_disk_is_full_is_waited_for_and_loses_nothing(logging_ser
         wrong, figures = load.settle(client, until)
         assert wrong == []
         assert "MISCONF" in said
-        assert load.slowest < 0.05
+        assert load.slowest < 0.5  # one that waited for the server would take a second
         assert figures["received"] == figures["expected"]
         tried("Server", "disk full (appendfsync everysec) for 1 s, 3 sinks, 500/s each", **figures)
         # What was acknowledged before and after is on disk, too.

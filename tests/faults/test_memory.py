@@ -38,7 +38,7 @@ def test_a_full_server_under_load_delays_and_loses_nothing(server, joined, until
         wrong, figures = load.settle(client, until)
     assert wrong == []
     assert min(waiting) > 300
-    assert load.slowest < 0.05
+    assert load.slowest < 0.5  # one that waited for the server would take a second
     assert figures["received"] == figures["expected"]
     tried("Server", "full (noeviction) for 1 s, 3 sinks, 500/s each", **figures)
 

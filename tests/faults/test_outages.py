@@ -61,7 +61,7 @@ def test_a_server_that_dies_and_comes_back_empty_loses_nothing_that_was_raised_m
         assert len(got) + bus.missed == count + 1
         assert bus.missed <= 20
         assert got == sorted(got)
-        assert slowest < 0.02
+        assert slowest < 0.5  # one that waited for the server would take a second
         assert one.statistics().bus.reconnects == 1
 
 
@@ -81,7 +81,7 @@ def test_a_frozen_server_holds_up_nobody_and_doubles_nothing(server, joined, unt
         count, slowest = raise_steadily(one, 4.0, rate=1000, meanwhile=plan)
         until(lambda: len(keys_of(two, one)) == count)
         assert keys_of(two, one) == list(range(count))
-        assert slowest < 0.02
+        assert slowest < 0.5  # one that waited for the server would take a second
         assert two.statistics().bus.missed == 0
         client = redis.Redis.from_url(server.url)
         (scope,) = client.keys("*z:steady")
