@@ -166,7 +166,7 @@ def measure(quick: bool) -> Result:
     calls, times, rounds = (500, 20, 3) if quick else (20_000, 200, 9)
     ways = {"bare": bare, "signals": lambda: ladder(item_signals=True), "quiet": lambda: ladder(item_signals=False)}
     ways |= {peer.__name__: peer for peer in PEERS if is_there(peer.__name__)}
-    cases = {name: lambda way=way: calling(way, calls) for name, way in ways.items()}  # type: ignore[misc]
+    cases = {name: lambda way=way: calling(way, calls) for name, way in ways.items()}
     took = interleaved({**cases, "line": lambda: line(calls), "failover": lambda: failovers(times)}, rounds)
     floor = took["bare"]
 

@@ -169,9 +169,7 @@ def measure(quick: bool) -> Result:
         "mixed, scan": lambda: mixed_scanned(few * QUESTIONS_PER_SIGNALS),
     }
     cases |= {
-        peer.__name__: lambda peer=peer: peer(many)  # type: ignore[misc]
-        for peer in (limits, pyrate_limiter)
-        if is_there(peer.__name__)
+        peer.__name__: lambda peer=peer: peer(many) for peer in (limits, pyrate_limiter) if is_there(peer.__name__)
     }
     took = interleaved(cases, rounds)
     ours = took["ephemeral"]

@@ -130,7 +130,7 @@ async def aiojobs(job: Job, jobs: int) -> None:
 
     async with Scheduler(limit=CONCURRENCY, pending_limit=BOUND) as scheduler:
         for item in range(jobs):
-            await scheduler.spawn(job(item))  # type: ignore[arg-type]  a job is a coroutine function here
+            await scheduler.spawn(job(item))
         await scheduler.wait_and_close(timeout=60)
 
 

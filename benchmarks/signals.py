@@ -173,7 +173,7 @@ def cases(count: int) -> dict[str, Measure]:
     found: dict[str, Measure] = {"append": lambda: append(count), "least": lambda: least(count)}
     for name, case in every.items():
         for listeners in AUDIENCES:
-            found[f"{name}, {listeners}"] = lambda case=case, listeners=listeners: case(count, listeners)  # type: ignore[misc]
+            found[f"{name}, {listeners}"] = lambda case=case, listeners=listeners: case(count, listeners)
     return found
 
 
@@ -183,7 +183,7 @@ def measure(quick: bool) -> Result:
     count, rounds = (2_000, 3) if quick else (5_000, 61)
     took = interleaved(cases(count), rounds)
     # Longer: a thread's turn alone lasts 5 ms.
-    crowd = interleaved({str(n): lambda n=n: together(16 * count, n) for n in (1, 4)}, min(rounds, 15))  # type: ignore[misc]
+    crowd = interleaved({str(n): lambda n=n: together(16 * count, n) for n in (1, 4)}, min(rounds, 15))
     goals = {0: at_most(2.2), 1: at_most(4.5)}
     rows = [
         Row(

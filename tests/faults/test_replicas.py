@@ -116,6 +116,8 @@ def test_readers_go_on_where_the_replica_is_and_hear_nothing_twice(pair, until):
             # What the replica still has from before it was opened is no news.
             assert [event.key for event in late.sense("n")] == ["15"]
             assert two.statistics().bus.missed == late.statistics().bus.missed == 0
+        # Whether it went back to what it had read, or on from there: all of that, or nothing.
+        assert two.statistics().bus.repeated in {0, 10}
 
 
 class Service:
